@@ -1,0 +1,236 @@
+"""Every write that must survive a crash: written beside, synced, then renamed to its final name.
+
+Nothing else in the package opens a file for writing (a test reads the sources and keeps that).
+A reader never meets a half-written file or folder under a final name.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from electra_cli.errors import InputError, StorageError
+
+TEMPORARY_PREFIX = ".tmp-"
+
+_STORAGE_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.EROFS,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.EEXIST,
+    errno.ENOTEMPTY,
+}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turns the operating system's refusal to write at `path` into a `StorageError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _STORAGE_ERRNOS:
+            raise
+        hint = "check the permissions and the kind of what lies there"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            hint = f"{_free_bytes(path):,} bytes are free there; make room, then run the same command again"
+        raise StorageError(f"cannot write {path}: {error.strerror}", path=path, hint=hint) from error
+
+
+def _free_bytes(path: Path) -> int:
+    for folder in (path, *path.parents):
+        if folder.is_dir():
+            return shutil.disk_usage(folder).free
+    return 0
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes free on the file system that holds, or would hold, `path`."""
+    return _free_bytes(path.absolute())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears under `path`, whole and synced, when the block ends without an error."""
+    temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file."""
+    with writing(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a whole UTF-8 file; line ends are kept as they are."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write one JSON document, strict (no NaN or infinity), keys in the given order."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def writing_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A folder that appears under its final name, every file synced, when the block ends without an error.
+
+    The block writes into the temporary folder that it is given. With `replace` an older folder of that
+    name is moved aside first and removed afterwards; without it, an existing one is an error.
+    """
+    temporary = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{folder.name}")
+    aside = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-old-{folder.name}")
+    with storage_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            yield temporary
+            _sync_tree(temporary)
+            if replace and folder.exists():
+                folder.replace(aside)
+            temporary.replace(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        sync_folder(folder.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_tree(folder: Path) -> None:
+    for root, _, names in os.walk(folder):
+        for name in names:
+            descriptor = os.open(Path(root) / name, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_folder(Path(root))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files and folders that a killed process left directly inside `folder`."""
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        if not entry.name.startswith(TEMPORARY_PREFIX):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+class AppendFile:
+    """A log of lines that knows its length in bytes; a checkpoint notes it and a resume cuts to it."""
+
+    def __init__(self, path: Path, *, length: int | None = None) -> None:
+        """Open for appending; `length` cuts the file to that many bytes first."""
+        self.path = path
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab")
+            if length is not None:
+                self._file.truncate(length)
+                self._file.seek(0, os.SEEK_END)
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far, those of earlier processes included."""
+        return self._file.tell()
+
+    def write_line(self, line: str) -> None:
+        """Append one line; it reaches the operating system at once, the disk at `sync`."""
+        with storage_errors(self.path):
+            self._file.write(line.encode("utf-8") + b"\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Force what was written to the disk."""
+        with storage_errors(self.path):
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def link_latest(link: Path, target: str) -> None:
+    """Point the symbolic link `link` at `target` in one step; it never is absent in between."""
+    temporary = link.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{link.name}")
+    with storage_errors(link):
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target, target_is_directory=True)
+        temporary.replace(link)
+        sync_folder(link.parent)
+
+
+def sha256_file(path: Path, *, advance: Callable[[int], None] | None = None) -> str:
+    """Hexadecimal SHA-256 of a file; `advance` hears the number of bytes of each block read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+            if advance is not None:
+                advance(len(block))
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Hold the one writer's lock of `folder`; a second process is refused at once, naming the first.
+
+    POSIX record locks end with the process that took them, whatever children it leaves behind.
+    """
+    path = folder / ".lock"
+    with storage_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise InputError(
+                f"{folder} is in use: {what} is already running ({holder})",
+                path=folder,
+                hint="wait until it ends, or stop it",
+            ) from error
+        file.seek(0)
+        file.truncate()
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield

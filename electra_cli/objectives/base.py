@@ -1,0 +1,92 @@
+"""What a pre-training objective is. The engine knows this file and `find`, never a concrete system.
+
+An objective owns its networks. For each micro-batch it returns named sums; how they are divided is fixed
+beforehand by `counts`, a function of the batch alone, so that micro-batches and processes add up to
+exactly the loss of the whole batch: loss = Σ_terms weight · Σ_micro sum / Σ_micro count.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from electra_cli.data.batches import Batch
+from electra_cli.models.folders import HFFolder
+from electra_cli.settings import ProjectSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyFacts:
+    """What an objective must know of the vocabulary."""
+
+    size: int
+    padding_id: int
+    unknown_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    def never_masked(self) -> tuple[int, ...]:
+        """Ids that are never chosen: padding, [CLS], [SEP] and [MASK]; [UNK] may be."""
+        return (self.padding_id, self.cls_id, self.sep_id, self.mask_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """One optimizer step of an objective; ELECTRA has one, DeBERTaV3 may have two."""
+
+    name: str
+    networks: tuple[str, ...]
+    """Names of child modules whose parameters this update owns; no parameter is owned twice."""
+    terms: Mapping[str, float]
+    """The loss terms of this update with their weights."""
+    learning_rate_scale: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """What one forward pass of one micro-batch yields."""
+
+    sums: Mapping[str, Tensor]
+    """A 0-d float32 sum for each term of the update; undivided, unweighted."""
+    figures: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached sums for the health figures; added up over micro-batches and processes by name."""
+    carry: object = None
+    """Handed to the next update of the same micro-batch."""
+
+
+class Objective(nn.Module, ABC):
+    """Networks and losses of one pre-training system.
+
+    Constructed as `Cls(settings, vocabulary, sampler=…)`; initial weights are a function of the
+    parameter's name and `settings.project.seed`.
+    """
+
+    updates: tuple[Update, ...]
+    """In the order in which they run for each batch."""
+
+    def __init__(
+        self, settings: ProjectSettings, vocabulary: VocabularyFacts, *, sampler: str = "auto"
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.vocabulary = vocabulary
+        self.sampler = sampler
+
+    @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The divisor of each term: a 0-d float32 tensor, a function of the batch alone (0 is allowed)."""
+
+    @abstractmethod
+    def forward(self, batch: Batch, update: str, progress: Tensor, carry: object = None) -> Losses:
+        """Loss sums of one micro-batch; `progress` is a 0-d float32 in [0, 1], the share of steps done."""
+
+    @abstractmethod
+    def summarise(self, figures: Mapping[str, Tensor]) -> dict[str, float | None]:
+        """Health figures by their metrics.jsonl names; `None` where undefined (no replaced token, …)."""
+
+    @abstractmethod
+    def exports(self) -> dict[str, HFFolder]:
+        """What can be exported, by folder name (`encoder`, `discriminator`, `generator`)."""
