@@ -1,0 +1,67 @@
+# Every target sets up what it needs on a fresh machine; `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+# GPU users choose their own build: make setup TORCH=torch TORCH_INDEX=https://…
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text profile docs ladder gpu-check pipeline eval clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
+
+setup: $(READY) ## the environment in .venv: Python packages at pinned versions
+
+$(READY): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found: $$($(PYTHON) --version). Name one: make setup PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)' -c constraints.txt
+	$(PIP) install --quiet -c constraints.txt -e '.[dev,docs]'
+	@touch $(READY)
+
+quickstart: $(READY) ## the whole pipeline on real text, a few minutes on two cores, no network
+	$(BIN)/python tools/quickstart.py
+
+check: $(READY) ## format, lint, types, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/mkdocs build --strict --quiet
+
+test: $(READY) ## the test suite, under 15 minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not long' $(ARGS)
+
+test-long: $(READY) ## the tests that take minutes each
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+bench: bench-kernel bench-step bench-text ## speed and memory against what a user would write, side by side
+
+bench-kernel: $(READY) ## the sampling kernel against softmax + multinomial
+	$(BIN)/python benchmarks/bench_kernel.py
+
+bench-step: $(READY) ## an ELECTRA-small step against one written with transformers
+	$(BIN)/python benchmarks/bench_step.py
+
+bench-text: $(READY) ## shard-corpus against datasets.map
+	$(BIN)/python benchmarks/bench_text.py
+
+docs: $(READY) ## the documentation as a site in site/
+	$(BIN)/mkdocs build --strict
+
+pipeline: $(READY) ## all stages for PROJECT=project.toml, with SET="pretrain.steps=100"
+	@test -n "$(PROJECT)" || { echo 'usage: make pipeline PROJECT=project.toml [SET="pretrain.steps=100"]'; exit 2; }
+	ELECTRA_SET='$(SET)' $(BIN)/electra pretrain $(PROJECT)
+	ELECTRA_SET='$(SET)' $(BIN)/electra export --project $(PROJECT)
+	ELECTRA_SET='$(SET)' $(BIN)/electra eval-glue --project $(PROJECT)
+
+eval: $(READY) ## one task: TASK=mnli, PROJECT=project.toml
+	$(BIN)/electra eval-glue $(if $(TASK),--task $(TASK)) $(if $(PROJECT),--project $(PROJECT))
+
+clean: ## what the targets above made, but for .venv
+	rm -rf site .pytest_cache .mypy_cache .ruff_cache .hypothesis quickstart
