@@ -1,0 +1,69 @@
+"""The encoder of BERT and ELECTRA: post-LayerNorm transformer layers over the embeddings."""
+
+# B batch, S sequence, D hidden, L = 3·D
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from electra_cli.models.attention import attend, piece_mask
+from electra_cli.models.embeddings import Embeddings
+from electra_cli.models.sizes import EncoderConfig
+
+
+class Layer(nn.Module):
+    """Attention, then feed-forward; each with dropout, residual and LayerNorm behind it."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.attention_dropout = config.attention_dropout
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.attention_output = nn.Linear(config.hidden_size, config.hidden_size)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.feed_forward_inner = nn.Linear(config.hidden_size, config.feed_forward_size)
+        self.feed_forward_output = nn.Linear(config.feed_forward_size, config.hidden_size)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor) -> Tensor:
+        """One layer; keeps the shape."""
+        context_BSD = attend(
+            self.qkv(hidden_BSD),
+            mask_B1SS,
+            num_heads=self.num_heads,
+            dropout=self.attention_dropout if self.training else 0.0,
+        )
+        attended_BSD = self.dropout(self.attention_output(context_BSD))
+        hidden_BSD = self.attention_norm(hidden_BSD + attended_BSD)
+        transformed_BSD = self.dropout(self.feed_forward_output(F.gelu(self.feed_forward_inner(hidden_BSD))))
+        output_BSD: Tensor = self.feed_forward_norm(hidden_BSD + transformed_BSD)
+        return output_BSD
+
+
+class Encoder(nn.Module):
+    """Embeddings, a projection where their width is not the hidden size, and the layers."""
+
+    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
+        """`embeddings`: those of another network, to share them."""
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config) if embeddings is None else embeddings
+        self.projection = (
+            nn.Linear(config.embedding_size, config.hidden_size) if config.has_projection else None
+        )
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+
+    def forward(
+        self, token_ids_BS: Tensor, piece_BS: Tensor, position_BS: Tensor, segment_BS: Tensor
+    ) -> Tensor:
+        """Hidden states [B, S, D]; a token sees the tokens of its own piece."""
+        hidden_BSD: Tensor = self.embeddings(token_ids_BS, position_BS, segment_BS)
+        if torch.is_autocast_enabled(hidden_BSD.device.type):
+            hidden_BSD = hidden_BSD.to(torch.get_autocast_dtype(hidden_BSD.device.type))
+        if self.projection is not None:
+            hidden_BSD = self.projection(hidden_BSD)
+        mask_B1SS = piece_mask(piece_BS, hidden_BSD.dtype)
+        for layer in self.layers:
+            hidden_BSD = layer(hidden_BSD, mask_B1SS)
+        return hidden_BSD
