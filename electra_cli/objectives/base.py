@@ -26,6 +26,8 @@ class VocabularyFacts:
     cls_id: int
     sep_id: int
     mask_id: int
+    continuation_ids: tuple[int, ...] | None = None
+    """Ids that continue a word; needed for whole-word masking alone."""
 
     @property
     def never_masked(self) -> tuple[int, ...]:
