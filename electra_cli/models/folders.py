@@ -1,9 +1,30 @@
 """Hugging Face folders: what ours become, and what comes from them. Only safetensors and JSON are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from torch import Tensor
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from electra_cli import durable
+from electra_cli.errors import InputError
+from electra_cli.models.encoder import Encoder
+from electra_cli.models.folder_config import Kind, electra_config, encoder_config, kind_of
+from electra_cli.models.folder_files import CONFIG, WEIGHTS, StoredTensors, open_tensors, read_json
+from electra_cli.models.folder_names import (
+    DISCRIMINATOR_HEAD,
+    MASKED_LM_HEAD,
+    PREFIXES,
+    TIED_TABLE,
+    WORD_TABLE,
+    body_names,
+    in_their_names,
+)
+from electra_cli.models.folder_parts import read_body, read_head
+from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
+from electra_cli.models.sizes import EncoderConfig
 
 
 @dataclass(frozen=True)
@@ -13,6 +34,212 @@ class HFFolder:
     config: Mapping[str, object]
     """config.json."""
     tensors: Mapping[str, Tensor]
-    """model.safetensors; no tensor under two names."""
+    """model.safetensors: float32 copies on the CPU; no tensor under two names."""
     architecture: str
     """The transformers class, such as `ElectraModel`."""
+
+
+def electra_encoder(encoder: Encoder) -> HFFolder:
+    """The body alone, as `ElectraModel`: names without prefix, so that `AutoModel` is silent."""
+    return _folder(encoder, "ElectraModel", "", {})
+
+
+def electra_discriminator(encoder: Encoder, head: DiscriminatorHead) -> HFFolder:
+    """Body and head, as `ElectraForPreTraining`; a logit above 0 means replaced."""
+    named = in_their_names(DISCRIMINATOR_HEAD, head.state_dict())
+    return _folder(encoder, "ElectraForPreTraining", "electra.", named)
+
+
+def electra_generator(encoder: Encoder, head: MaskedLMHead) -> HFFolder:
+    """Body and head, as `ElectraForMaskedLM`; the tied table is stored once, as the word embeddings."""
+    named = in_their_names(MASKED_LM_HEAD, head.state_dict())
+    return _folder(encoder, "ElectraForMaskedLM", "electra.", named)
+
+
+def _folder(encoder: Encoder, architecture: str, prefix: str, head: Mapping[str, Tensor]) -> HFFolder:
+    body = in_their_names(body_names(encoder.config), encoder.state_dict(), prefix)
+    return HFFolder(electra_config(encoder.config, architecture), {**body, **head}, architecture)
+
+
+def write_folder(folder: Path, content: HFFolder) -> None:
+    """Write config.json and model.safetensors into `folder`."""
+    weights = safetensors.torch.save(dict(content.tensors), metadata={"format": "pt"})
+    durable.write_bytes(folder / WEIGHTS, weights)
+    durable.write_json(folder / CONFIG, dict(content.config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedEncoder:
+    """An encoder out of a folder, every weight of it read from there."""
+
+    encoder: Encoder
+    config: Mapping[str, object]
+    """config.json as it was found."""
+    kind: Kind
+    left_out: tuple[str, ...]
+    """Tensors of heads and poolers in the file, which an encoder does not have."""
+
+
+def load_encoder(folder: Path, *, dropout: float | None = None) -> LoadedEncoder:
+    """The body of an ELECTRA or BERT folder, whatever head stands on it.
+
+    `dropout` replaces both dropout rates of config.json. Raises `InputError` for what is missing or of
+    another kind, `CorruptError` for damaged files.
+    """
+    stored = open_tensors(folder)
+    content = read_json(folder / CONFIG)
+    config = encoder_config(content, folder / CONFIG)
+    body = read_body(stored, config)
+    if dropout is not None:
+        config = replace(config, dropout=dropout, attention_dropout=dropout)
+    encoder = Encoder(config)
+    copy_into(encoder, body.tensors, source=str(folder))
+    return LoadedEncoder(
+        encoder=encoder, config=content, kind=kind_of(content, folder / CONFIG), left_out=body.left_out
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedPart:
+    """A network out of a folder, under the names of `Encoder` and of its head."""
+
+    folder: Path
+    config: EncoderConfig
+    body: Mapping[str, Tensor]
+    head: Mapping[str, Tensor]
+    """Empty where the folder holds none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """What `init_from` found; a part that is `None` starts with fresh weights."""
+
+    discriminator: PretrainedPart | None
+    """From discriminator/, or from a folder with a body alone."""
+    generator: PretrainedPart | None
+
+    def described(self) -> str:
+        """The parts in words, those that start fresh included."""
+        facts = []
+        for name, part in (("discriminator", self.discriminator), ("generator", self.generator)):
+            if part is None:
+                facts.append(f"{name} newly initialised")
+            elif part.head:
+                facts.append(f"{name} with its head from {part.folder}")
+            else:
+                facts.append(f"{name} from {part.folder}, its head newly initialised")
+        return "; ".join(facts)
+
+
+def load_pretrained(folder: Path) -> Pretrained:
+    """Weights to start from: an export with its parts in sub-folders, or the folder of one model."""
+    if not (folder / CONFIG).is_file():
+        found = {name: folder / name for name in _PARTS if (folder / name / CONFIG).is_file()}
+        if found:
+            body = found.get("discriminator") or found.get("encoder")
+            generator = found.get("generator")
+            return Pretrained(
+                discriminator=None if body is None else _load_part(body, "discriminator"),
+                generator=None if generator is None else _load_part(generator, "generator"),
+            )
+    if _is_generator(open_tensors(folder)):
+        return Pretrained(discriminator=None, generator=_load_part(folder, "generator"))
+    return Pretrained(discriminator=_load_part(folder, "discriminator"), generator=None)
+
+
+_PARTS = ("discriminator", "encoder", "generator")
+
+
+def _is_generator(stored: StoredTensors) -> bool:
+    return any(name in stored.shapes for named in MASKED_LM_HEAD for name in named.theirs)
+
+
+def _load_part(folder: Path, role: str) -> PretrainedPart:
+    stored = open_tensors(folder)
+    config = encoder_config(read_json(folder / CONFIG), folder / CONFIG)
+    if role == "discriminator" and _is_generator(stored):
+        raise InputError(f"{folder} holds a generator, not a discriminator", path=folder)
+    body = read_body(stored, config)
+    with torch.device("meta"):
+        head = MaskedLMHead(config) if role == "generator" else DiscriminatorHead(config)
+    names = MASKED_LM_HEAD if role == "generator" else DISCRIMINATOR_HEAD
+    if role == "generator":
+        _require_tied(stored)
+    return PretrainedPart(
+        folder=folder, config=config, body=body.tensors, head=read_head(stored, names, head)
+    )
+
+
+def _require_tied(stored: StoredTensors) -> None:
+    """A separate output table equal to the word table is one table; ours has no place for another."""
+    if TIED_TABLE not in stored.shapes:
+        return
+    table = stored.read(TIED_TABLE)
+    word = next(prefix + WORD_TABLE for prefix in PREFIXES if prefix + WORD_TABLE in stored.shapes)
+    if not torch.equal(table, stored.read(word)):
+        raise InputError(
+            f"{stored.folder}: {TIED_TABLE} differs from {word}; only tied tables can be read",
+            path=stored.folder,
+        )
+
+
+def copy_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
+    """Copy every parameter of `module` from `tensors`; names and shapes must be the same on both sides."""
+    own = module.state_dict()
+    for name in (*own, *tensors):
+        if name not in tensors:
+            raise InputError(f"{source}: the tensor {name} is missing")
+        if name not in own:
+            raise InputError(f"{source}: the tensor {name} has no place in this model")
+        if own[name].shape != tensors[name].shape:
+            raise InputError(
+                f"{source}: {name} has shape {list(tensors[name].shape)}, "
+                f"this model needs {list(own[name].shape)}"
+            )
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(tensors[name])
+
+
+def copy_body(encoder: Encoder, part: PretrainedPart, *, sequence_length: int) -> None:
+    """Start `encoder` from `part`. All sizes must agree, but for the length of the position table.
+
+    The common rows of the position tables are copied; a table shorter than `sequence_length` is refused,
+    for the model would train positions that the folder never had.
+    """
+    held = part.config.max_positions
+    if held < sequence_length:
+        raise InputError(
+            f"{part.folder} has a table of {held} positions, rows.sequence_length = {sequence_length}",
+            path=part.folder,
+            key="rows.sequence_length",
+            hint=f"set rows.sequence_length to {held} at most",
+        )
+    differing = [
+        f"{name} = {getattr(part.config, name)} there, {getattr(encoder.config, name)} here"
+        for name in _SHAPES
+        if getattr(part.config, name) != getattr(encoder.config, name)
+    ]
+    if differing:
+        raise InputError(
+            f"{part.folder} is another model: " + "; ".join(differing),
+            path=part.folder,
+            hint="set [model] and [generator] to its sizes, or start from another folder",
+        )
+    common = min(held, encoder.config.max_positions)
+    positions = encoder.embeddings.positions.weight.detach().to("cpu", copy=True)
+    positions[:common] = part.body[_POSITIONS][:common]
+    copy_into(encoder, {**part.body, _POSITIONS: positions}, source=str(part.folder))
+
+
+_POSITIONS = "embeddings.positions.weight"
+
+_SHAPES = (
+    "vocab_size",
+    "num_layers",
+    "hidden_size",
+    "feed_forward_size",
+    "num_heads",
+    "embedding_size",
+    "num_segments",
+)
