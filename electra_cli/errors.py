@@ -64,6 +64,8 @@ class Problem:
     line: int | None = None
     source: str = ""
     """Where it stands: the file's path, `--set` or `ELECTRA_SET`."""
+    value: str = ""
+    """What was written there, shortened; empty where it must not or cannot be shown."""
 
 
 class ProjectError(ElectraError):

@@ -1,0 +1,50 @@
+"""An error as the person at the terminal reads it: what, where, and what to do."""
+
+from electra_cli.commands._safe import safe
+from electra_cli.errors import ElectraError, Problem, ProjectError
+
+CROSS = "✗"
+
+
+def error_lines(error: ElectraError) -> list[str]:
+    """The message behind a cross, then one line a problem or the place, then the hint."""
+    message = safe(error.message)
+    if error.path and error.line is not None and f"line {error.line}" not in message:
+        message += f"   ({safe(error.path, one_line=True)} line {error.line})"
+    elif error.path and error.path not in error.message:
+        message += f"   ({safe(error.path, one_line=True)})"
+    first, *more = message.split("\n")
+    lines = [f"{CROSS} {first}", *(f"  {line}" for line in more)]
+    if isinstance(error, ProjectError):
+        lines += problem_lines(error.problems)
+    if error.hint:
+        lines += [f"  {line}" for line in safe(error.hint).split("\n")]
+    return lines
+
+
+def problem_lines(problems: tuple[Problem, ...]) -> list[str]:
+    """One aligned line a problem: its place, what stands there, what is wrong with it."""
+    places = [_place(problem) for problem in problems]
+    written = [_written(problem) for problem in problems]
+    width = max((len(place) for place in places), default=0)
+    # One long value must not push every message off the screen.
+    gap = max((len(text) for text in written if len(text) <= 40), default=0)
+    lines = []
+    for problem, place, text in zip(problems, places, written, strict=True):
+        first, *more = safe(problem.message).split("\n")
+        lines.append(
+            f"  {place:<{width}}   {text:<{gap}}   {first}".rstrip() if gap else f"  {place}   {first}"
+        )
+        lines += [f"  {'':<{width + gap}}      {line}" for line in more]
+    return lines
+
+
+def _place(problem: Problem) -> str:
+    if problem.line is not None:
+        return f"line {problem.line}"
+    return safe(problem.source, one_line=True)
+
+
+def _written(problem: Problem) -> str:
+    key = safe(problem.key, one_line=True)
+    return f"{key} = {safe(problem.value, one_line=True)}" if problem.value else key

@@ -1,0 +1,244 @@
+"""The project file and everything laid over it: loaded, checked whole, each value with its origin.
+
+Layers, the later over the earlier: defaults, the recipe, the project file, `ELECTRA_SET`, `--set`.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from electra_cli.errors import Problem, ProjectError
+from electra_cli.project_dump import dump_toml
+from electra_cli.project_keys import known_keys
+from electra_cli.project_layers import Layer, Merged, layer_of, read_file
+from electra_cli.project_overrides import Override, read_flags, read_variable
+from electra_cli.project_problems import all_problems, errors_of, raw_problems
+from electra_cli.project_recipes import is_recipe_file, nearest_recipes, recipe_names, recipe_path
+from electra_cli.project_suggestions import did_you_mean, nearest
+from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings
+
+__all__ = ["Project", "dump_toml", "load_project", "project_from_settings"]
+
+DEFAULT_NAME = "project.toml"
+
+SIZE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "toy": {"generator.width": 16},
+    "tiny": {"generator.width": 64},
+    "base": {"generator.width": 256},
+    "large": {"generator.width": 256, "masking.fraction": 0.25},
+}
+"""Settings that follow from `model.size` where nobody set them (Clark et al. 2020, Table 6)."""
+
+_PATH_KEYS = ("corpus.files", "vocab.path", "pretrain.init_from", "evaluate.data")
+
+
+@dataclass(frozen=True)
+class Project:
+    """Settings, and where they came from."""
+
+    settings: ProjectSettings
+    path: Path | None
+    """The project file; `None`: defaults and overrides alone."""
+    root: Path
+    """Folder that relative paths start at."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each dotted key was set: `project.toml line 8`, `recipe electra-small`, `default`, `--set`, …"""
+
+    def resolve(self, text: str) -> Path:
+        """The absolute path that a setting means."""
+        return _absolute_path(self.root / Path(text).expanduser())
+
+    @property
+    def vocab_dir(self) -> Path:
+        """Where build-vocab writes."""
+        return self.root / "vocab"
+
+    @property
+    def shards_dir(self) -> Path:
+        """Where shard-corpus writes."""
+        return self.root / "shards"
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where each run gets a folder."""
+        return self.root / "runs"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where task data lies."""
+        return self.root / "data"
+
+    @property
+    def evaluate_dir(self) -> Path:
+        """Results of models that are no run of this project."""
+        return self.root / "evaluate"
+
+
+def project_from_settings(settings: ProjectSettings, root: Path) -> Project:
+    """A project without a file, for library use."""
+    return Project(settings, None, _absolute_path(root), {})
+
+
+def load_project(
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+) -> Project:
+    """Read and check a project file with all that lies over it.
+
+    Without a path it is `./project.toml` where that exists, else the defaults.
+    Raises `ProjectError` with every problem at once, `UsageError` for a malformed `--set`.
+    """
+    here = _absolute_path(cwd or Path.cwd())
+    if path is None and (here / DEFAULT_NAME).exists():
+        path = here / DEFAULT_NAME
+    flags = read_flags(overrides)
+    variables = read_variable(environ.get("ELECTRA_SET", ""))
+    root, file_layer, shown = here, None, "the settings"
+    if path is not None:
+        path = _absolute_path(here / path)
+        root = here if is_recipe_file(path) else path.parent
+        shown = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+        file_layer = read_file(path, shown)
+    outer = [layer_of(_from_working_folder(o, here, root)) for o in (*variables, *flags)]
+    layers = [layer for layer in (file_layer, *outer) if layer is not None]
+    merged, problems = _merge(layers)
+    size_keys = _fill_size_defaults(merged)
+    settings, found = _validate(merged)
+    problems += found
+    if problems or settings is None:
+        raise _project_error(tuple(problems), shown, path, with_places=len(layers) > 1 or file_layer is None)
+    return Project(settings, path, root, _origins(settings, merged, size_keys))
+
+
+def _from_working_folder(override: Override, here: Path, root: Path) -> Override:
+    """Paths given by `--set` start at the working directory, unlike those in the file."""
+    if here == root or override.key not in _PATH_KEYS:
+        return override
+    value = override.value
+    if isinstance(value, list):
+        return Override(override.key, [_absolute(item, here) for item in value], override.source)
+    is_hub_name = override.key == "pretrain.init_from" and not (here / str(value)).exists()
+    return override if is_hub_name else Override(override.key, _absolute(value, here), override.source)
+
+
+def _absolute_path(path: Path) -> Path:
+    # Path.resolve would follow symbolic links, and names in messages would no longer be those typed.
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+def _absolute(value: object, here: Path) -> object:
+    if not isinstance(value, str) or not value or "://" in value:
+        return value
+    return str(_absolute_path(here / Path(value).expanduser()))
+
+
+def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:
+    """All layers over the recipe that they name."""
+    above = Merged()
+    for layer in layers:
+        above.add(layer)
+    name = above.get("project.recipe")
+    name = "electra-small" if name is None else name
+    problems = []
+    merged = Merged()
+    recipe = recipe_path(name) if isinstance(name, str) else None
+    if recipe is not None:
+        base = read_file(recipe, f"recipe {name}")
+        values = {table: value for table, value in base.values.items() if table != "project"}
+        if _differs(above.get("objective.use"), base.values, "objective", "use"):
+            values.pop("objective", None)
+        if _differs(above.get("model.size"), base.values, "model", "size"):
+            values.pop("generator", None)
+            values.pop("masking", None)
+        merged.add(Layer(values, base.source))
+    elif isinstance(name, str):
+        meant = did_you_mean(nearest_recipes(name)) or f"there are {', '.join(recipe_names())}"
+        owner = above.owner("project.recipe")
+        assert owner is not None
+        line = owner.line("project.recipe")
+        text = f"unknown recipe; {meant}"
+        problems.append(Problem("project.recipe", text, line, owner.source, value=f'"{name}"'))
+    for layer in layers:
+        merged.add(layer)
+    return merged, problems
+
+
+def _differs(wanted: object, recipe: Mapping[str, object], table: str, name: str) -> bool:
+    """Whether the person chose another objective or size than the recipe, whose values then do not apply."""
+    values = recipe.get(table)
+    return wanted is not None and isinstance(values, dict) and wanted != values.get(name, wanted)
+
+
+def _fill_size_defaults(merged: Merged) -> frozenset[str]:
+    size = merged.get("model.size")
+    filled = {
+        key: value
+        for key, value in SIZE_DEFAULTS.get(size if isinstance(size, str) else "", {}).items()
+        if merged.get(key) is None and isinstance(merged.values.get(key.partition(".")[0], {}), dict)
+    }
+    for key, value in filled.items():
+        merged.add(layer_of(Override(key, value, f"default for size {size}")))
+    return frozenset(filled)
+
+
+def _validate(merged: Merged) -> tuple[ProjectSettings | None, list[Problem]]:
+    raw = raw_problems(merged.values)
+    use = merged.get("objective.use")
+    use = use if isinstance(use, str) else "electra"
+    errors = []
+    values = dict(merged.values)
+    table = values.get("objective", {})
+    if isinstance(table, dict):
+        own = {key: value for key, value in table.items() if key != "use"}
+        settings_class = OBJECTIVE_SETTINGS.get(use)
+        if settings_class is not None:
+            try:
+                own = settings_class.model_validate(own).model_dump()
+            except ValidationError as error:
+                errors += errors_of(error, "objective")
+        elif ".py:" not in use:
+            known = tuple(OBJECTIVE_SETTINGS)
+            meant = did_you_mean(nearest(use, known)) or f"there are {', '.join(known)}, or file.py:Class"
+            raw["objective.use"] = f"unknown objective; {meant}"
+        values["objective"] = {**table, **own}
+    settings = None
+    try:
+        settings = ProjectSettings.model_validate(values)
+    except ValidationError as error:
+        errors += errors_of(error)
+    return settings, list(all_problems(errors, raw, merged, use))
+
+
+def _project_error(
+    problems: tuple[Problem, ...], shown: str, path: Path | None, *, with_places: bool
+) -> ProjectError:
+    count = len(problems)
+    lines = [problem.line for problem in problems if problem.line is not None]
+    return ProjectError(
+        f"{shown} {'has' if path else 'have'} {count} problem{'s' if count > 1 else ''}",
+        problems=problems,
+        path=shown if path else None,
+        line=lines[0] if lines and count == 1 else None,
+        key=problems[0].key if count == 1 else "",
+    )
+
+
+def _origins(settings: ProjectSettings, merged: Merged, size_keys: frozenset[str]) -> dict[str, str]:
+    """The origin of every setting, the objective's own keys included."""
+    names = [name for name in known_keys(settings.objective.use) if name.count(".") == 1]
+    names += [f"objective.{name}" for name in settings.objective.model_extra or {}]
+    origins = {}
+    for name in dict.fromkeys(names):
+        owner = merged.owners.get(name) or _table_owner(name, merged)
+        origins[name] = owner.place(name) if owner else "default"
+    return origins
+
+
+def _table_owner(name: str, merged: Merged) -> Layer | None:
+    return next((o for key, o in reversed(merged.owners.items()) if key.startswith(f"{name}.")), None)
