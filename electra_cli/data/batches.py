@@ -1,10 +1,22 @@
-"""Rows to batches: the order of a run's samples, and the tensors that every objective reads."""
+"""Rows to batches: the tensors that every objective reads, made ahead of need in a thread."""
 
 # B batch, S sequence
 
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from electra_cli.data.order import SampleOrder
+from electra_cli.data.rows import Rows
+from electra_cli.distributed import Ranks
+from electra_cli.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,3 +35,106 @@ class Batch:
     """int64; running number of each row in the run: the counter of every keyed choice."""
     is_heldout: bool = False
     """Held-out rows have masks of their own, which never change."""
+
+
+def _read_batch(rows: Rows, row_B: NDArray[np.int64], sample_B: NDArray[np.int64], is_heldout: bool) -> Batch:
+    block = rows.read(row_B, sample_B)
+    return Batch(
+        token_ids_BS=torch.from_numpy(block.token_ids_RS),
+        piece_BS=torch.from_numpy(block.piece_RS),
+        position_BS=torch.from_numpy(block.position_RS),
+        segment_BS=torch.from_numpy(block.segment_RS),
+        sample_B=torch.from_numpy(sample_B),
+        is_heldout=is_heldout,
+    )
+
+
+def _pinned(batch: Batch) -> Batch:
+    tensors = {
+        field.name: getattr(batch, field.name).pin_memory()
+        for field in fields(batch)
+        if field.name != "is_heldout"
+    }
+    return replace(batch, **tensors)
+
+
+class BatchStream(Iterator[Batch]):
+    """The batches of a run from any sample on, without end; the number of samples consumed is all its state.
+
+    A thread builds a few batches ahead. An error there is raised by the `next` that would have got the batch.
+    """
+
+    _AHEAD = 4
+
+    def __init__(
+        self,
+        rows: Rows,
+        order: SampleOrder,
+        *,
+        batch_size: int,
+        first_sample: int,
+        ranks: Ranks | None = None,
+        pin_memory: bool = False,
+    ) -> None:
+        """`batch_size` counts rows over all processes; this one gets a contiguous slice of each batch."""
+        ranks = ranks or Ranks()
+        if batch_size % ranks.world_size:
+            raise InputError(
+                f"pretrain.batch_size = {batch_size} is no multiple of the {ranks.world_size} processes",
+                hint=f"{-(-batch_size // ranks.world_size) * ranks.world_size} would fit",
+                key="pretrain.batch_size",
+            )
+        self._rows, self._order = rows, order
+        self._batch_size, self._pin_memory = batch_size, pin_memory
+        slice_size = batch_size // ranks.world_size
+        self._slice_S = np.arange(slice_size, dtype=np.int64) + ranks.rank * slice_size
+        self._samples_consumed = self._next_sample = first_sample
+        self._waited_seconds = 0.0
+        self._ready: deque[Future[Batch]] = deque()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+        self._is_closed = False
+
+    @property
+    def samples_consumed(self) -> int:
+        """Samples of the run up to the last batch given out, all processes together: the state to save."""
+        return self._samples_consumed
+
+    @property
+    def waited_seconds(self) -> float:
+        """Time that callers spent in `next` because the thread was not ahead of them."""
+        return self._waited_seconds
+
+    def __next__(self) -> Batch:
+        if self._is_closed:
+            raise StopIteration
+        while len(self._ready) < self._AHEAD:
+            self._ready.append(self._thread.submit(self._build, self._next_sample))
+            self._next_sample += self._batch_size
+        started = time.perf_counter()
+        batch = self._ready.popleft().result()
+        self._waited_seconds += time.perf_counter() - started
+        self._samples_consumed += self._batch_size
+        return batch
+
+    def close(self) -> None:
+        """End the thread; a batch that it is building is thrown away."""
+        self._is_closed = True
+        self._ready.clear()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _build(self, first_sample: int) -> Batch:
+        sample_B = first_sample + self._slice_S
+        batch = _read_batch(self._rows, self._order.rows_of(sample_B), sample_B, False)
+        return _pinned(batch) if self._pin_memory else batch
+
+
+def heldout_batches(rows: Rows, *, num_rows: int, batch_size: int) -> Iterator[Batch]:
+    """At most `num_rows` held-out rows, evenly spread over all, in batches; the last may be smaller.
+
+    The same rows in the same order at every call; a row's sample number is its row number.
+    """
+    taken = min(num_rows, rows.num_rows)
+    row_R = np.arange(taken, dtype=np.int64) * rows.num_rows // max(1, taken)
+    for start in range(0, taken, batch_size):
+        row_B = row_R[start : start + batch_size]
+        yield _read_batch(rows, row_B, row_B, True)
