@@ -1,5 +1,6 @@
 # Every target sets up what it needs on a fresh machine; `make help` lists them.
 SHELL := /bin/bash
+export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3

@@ -1,6 +1,6 @@
 """Hugging Face folders: what ours become, and what comes from them. Only safetensors and JSON are read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,10 @@ from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import EncoderConfig
 
 
+Run = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(token_ids_BS, piece_BS, position_BS, segment_BS) → hidden states [B, S, D] or logits."""
+
+
 @dataclass(frozen=True)
 class HFFolder:
     """The content of a model folder that transformers loads without a message."""
@@ -37,28 +41,50 @@ class HFFolder:
     """model.safetensors: float32 copies on the CPU; no tensor under two names."""
     architecture: str
     """The transformers class, such as `ElectraModel`."""
+    run: Run
+    """The network itself, in evaluation mode: what the class above must answer to the same input."""
 
 
 def electra_encoder(encoder: Encoder) -> HFFolder:
     """The body alone, as `ElectraModel`: names without prefix, so that `AutoModel` is silent."""
-    return _folder(encoder, "ElectraModel", "", {})
+    return _folder(encoder, "ElectraModel", "", {}, _evaluating(encoder))
 
 
 def electra_discriminator(encoder: Encoder, head: DiscriminatorHead) -> HFFolder:
     """Body and head, as `ElectraForPreTraining`; a logit above 0 means replaced."""
     named = in_their_names(DISCRIMINATOR_HEAD, head.state_dict())
-    return _folder(encoder, "ElectraForPreTraining", "electra.", named)
+    return _folder(encoder, "ElectraForPreTraining", "electra.", named, _evaluating(encoder, head))
 
 
 def electra_generator(encoder: Encoder, head: MaskedLMHead) -> HFFolder:
     """Body and head, as `ElectraForMaskedLM`; the tied table is stored once, as the word embeddings."""
     named = in_their_names(MASKED_LM_HEAD, head.state_dict())
-    return _folder(encoder, "ElectraForMaskedLM", "electra.", named)
+    table_VE = encoder.embeddings.word_VE
+
+    def to_vocabulary(hidden_BSD: Tensor) -> Tensor:
+        logit_BSV: Tensor = head(hidden_BSD, table_VE)
+        return logit_BSV
+
+    run = _evaluating(encoder, to_vocabulary)
+    return _folder(encoder, "ElectraForMaskedLM", "electra.", named, run)
 
 
-def _folder(encoder: Encoder, architecture: str, prefix: str, head: Mapping[str, Tensor]) -> HFFolder:
+def _evaluating(encoder: Encoder, head: Callable[[Tensor], Tensor] | None = None) -> Run:
+    def run(token_ids_BS: Tensor, piece_BS: Tensor, position_BS: Tensor, segment_BS: Tensor) -> Tensor:
+        was_training = encoder.training
+        encoder.eval()
+        hidden_BSD: Tensor = encoder(token_ids_BS, piece_BS, position_BS, segment_BS)
+        encoder.train(was_training)
+        return hidden_BSD if head is None else head(hidden_BSD)
+
+    return run
+
+
+def _folder(
+    encoder: Encoder, architecture: str, prefix: str, head: Mapping[str, Tensor], run: Run
+) -> HFFolder:
     body = in_their_names(body_names(encoder.config), encoder.state_dict(), prefix)
-    return HFFolder(electra_config(encoder.config, architecture), {**body, **head}, architecture)
+    return HFFolder(electra_config(encoder.config, architecture), {**body, **head}, architecture, run)
 
 
 def write_folder(folder: Path, content: HFFolder) -> None:
