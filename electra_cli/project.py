@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from electra_cli.errors import Problem, ProjectError
-from electra_cli.project_dump import dump_toml
+from electra_cli.project_dump import dump_toml, toml_value
 from electra_cli.project_keys import known_keys
 from electra_cli.project_layers import Layer, Merged, layer_of, read_file
 from electra_cli.project_overrides import Override, read_flags, read_variable
@@ -20,7 +20,14 @@ from electra_cli.project_recipes import is_recipe_file, nearest_recipes, recipe_
 from electra_cli.project_suggestions import did_you_mean, nearest
 from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings
 
-__all__ = ["Project", "dump_toml", "load_project", "project_from_settings"]
+__all__ = [
+    "Project",
+    "changed_settings",
+    "dump_toml",
+    "load_project",
+    "project_from_settings",
+    "recipe_settings",
+]
 
 DEFAULT_NAME = "project.toml"
 
@@ -114,6 +121,26 @@ def load_project(
     if problems or settings is None:
         raise _project_error(tuple(problems), shown, path, with_places=len(layers) > 1 or file_layer is None)
     return Project(settings, path, root, _origins(settings, merged, size_keys))
+
+
+def recipe_settings(name: str) -> ProjectSettings:
+    """The settings of a ready-made pipeline, untouched; the defaults where there is none of that name."""
+    merged, _ = _merge([Layer({"project": {"recipe": name}}, "")] if recipe_path(name) else [])
+    _fill_size_defaults(merged)
+    settings, problems = _validate(merged)
+    assert settings is not None and not problems, "a recipe is valid: a test loads each"
+    return settings
+
+
+def changed_settings(settings: ProjectSettings) -> dict[str, str]:
+    """The settings, `[project]` aside, that differ from the recipe: TOML values by dotted name."""
+    recipe = recipe_settings(settings.project.recipe).model_dump()
+    changed = {}
+    for table, values in settings.model_dump().items():
+        for name, value in values.items():
+            if table != "project" and value != recipe[table].get(name):
+                changed[f"{table}.{name}"] = toml_value(value)
+    return changed
 
 
 def _from_working_folder(override: Override, here: Path, root: Path) -> Override:
