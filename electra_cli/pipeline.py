@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from electra_cli.errors import CorruptError, InputError
+from electra_cli.errors import InputError
 from electra_cli.pipeline_runs import RunFacts, find_runs, flat_figures, last_record, read_json, run_facts
 from electra_cli.progress import Progress
 from electra_cli.project import Project, changed_settings
@@ -141,6 +141,7 @@ def load_trained(project: Project, run: Path) -> Trained:
     from electra_cli.objectives import find
     from electra_cli.objectives.base import VocabularyFacts
     from electra_cli.training.checkpoint import checkpoint_folder, load_weights, read_state
+    from electra_cli.training.weights import load_module_tensors
 
     folder = checkpoint_folder(run)
     state = read_state(folder)
@@ -164,23 +165,9 @@ def load_trained(project: Project, run: Path) -> Trained:
             mask_id=vocabulary.mask_id,
         ),
     )
-    missing, unexpected = objective.load_state_dict(weights.tensors, strict=False)
-    # A tensor that two networks share is stored once; what is missing must be such a second name.
-    shared = _second_names(objective)
-    lost = [name for name in missing if name not in shared]
-    if lost or unexpected:
-        names = ", ".join([*lost, *unexpected][:5])
-        raise CorruptError(f"{folder} does not hold the weights of this objective: {names}", path=folder)
+    load_module_tensors(objective, weights.tensors, str(folder))
     objective.eval()
     return Trained(objective=objective, vocabulary=vocabulary, step=state.step, tokens=state.tokens)
-
-
-def _second_names(objective: "Objective") -> frozenset[str]:
-    """Names of tensors that share their memory with one that has another name."""
-    names: dict[int, list[str]] = {}
-    for name, tensor in objective.state_dict(keep_vars=True).items():
-        names.setdefault(id(tensor), []).append(name)
-    return frozenset(name for group in names.values() if len(group) > 1 for name in group)
 
 
 def evaluation_model(project: Project, model: Path | None, progress: Progress) -> Path:

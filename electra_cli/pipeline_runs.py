@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from electra_cli.errors import InputError
+from electra_cli.project_layers import leaves, read_file
 
 _CHECKPOINT = re.compile(r"step-(\d{1,18})")
 
@@ -121,3 +122,38 @@ def flat_figures(record: Mapping[str, object]) -> dict[str, object]:
         elif name not in ("kind", "clock") and not isinstance(value, dict):
             figures[name] = value
     return figures
+
+
+def named_run(runs: Path, name: Path) -> Path:
+    """The run that a person names: a folder, or its name below `runs`."""
+    for folder in (name, runs / name):
+        if (folder / "manifest.json").is_file():
+            return folder.resolve()
+    raise InputError(f"there is no run {name}", path=name, hint="electra runs list shows the runs")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs side by side: what differs in the settings, and the last figures of both."""
+
+    settings: Mapping[str, tuple[object, object]]
+    figures: Mapping[str, tuple[object, object]]
+
+
+def compare_runs(first: Path, second: Path) -> Comparison:
+    """Settings as each run resolved them; figures of the last measurement on held-out rows."""
+    left, right = (_resolved(run) for run in (first, second))
+    settings = {
+        key: (left.get(key), right.get(key))
+        for key in dict.fromkeys([*left, *right])
+        if left.get(key) != right.get(key)
+    }
+    one, other = (flat_figures(last_record(run, "heldout")) for run in (first, second))
+    return Comparison(
+        settings, {key: (one.get(key), other.get(key)) for key in dict.fromkeys([*one, *other])}
+    )
+
+
+def _resolved(run: Path) -> dict[str, object]:
+    layer = read_file(run / "resolved.toml", str(run / "resolved.toml"))
+    return {".".join(path): value for path, value in leaves(layer.values)}

@@ -58,3 +58,21 @@ def _character(character: str) -> str:
         return _ESCAPES[character]
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x20 or code == 0x7F else character
+
+
+def setting_lines(
+    settings: ProjectSettings, origins: Mapping[str, str], *, with_origins: bool = False
+) -> list[str]:
+    """The settings named in `origins` as TOML, each with its origin as a comment if wanted."""
+    lines: list[str] = []
+    for table, values in settings.model_dump().items():
+        shown = {name: value for name, value in values.items() if f"{table}.{name}" in origins}
+        entries = {f"{_key(name)} = {toml_value(value)}": f"{table}.{name}" for name, value in shown.items()}
+        if entries:
+            width = max(len(entry) for entry in entries)
+            lines += [""] * bool(lines) + [f"[{table}]"]
+            lines += [
+                f"{entry:<{width}}  # {origins[key]}" if with_origins else entry
+                for entry, key in entries.items()
+            ]
+    return lines

@@ -36,3 +36,10 @@ def nearest_recipes(name: str) -> tuple[str, ...]:
         return near
     begun = [other for other in names if distance(name.lower(), other[: len(name)]) <= 2]
     return tuple(sorted(begun, key=lambda other: (not other.endswith("-small"), other)))[:1]
+
+
+def headline(name: str) -> str:
+    """What a recipe is, in the words of its first comment line."""
+    path = recipe_path(name)
+    first = path.read_text("utf-8").partition("\n")[0] if path is not None else ""
+    return first.removeprefix("#").strip().removeprefix(f"{name}:").strip()
