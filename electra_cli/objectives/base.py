@@ -8,12 +8,17 @@ exactly the loss of the whole batch: loss = Σ_terms weight · Σ_micro sum / Σ
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from electra_cli.data.batches import Batch
+from electra_cli.errors import Problem, ProjectError
 from electra_cli.models.folders import HFFolder
-from electra_cli.settings import ProjectSettings
+from electra_cli.settings import ObjectiveTable, ProjectSettings, Settings
+
+OwnSettings = TypeVar("OwnSettings", bound=Settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +97,21 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def exports(self) -> dict[str, HFFolder]:
         """What can be exported, by folder name (`encoder`, `discriminator`, `generator`)."""
+
+
+def own_settings(table: ObjectiveTable, kind: type[OwnSettings]) -> OwnSettings:
+    """The keys of `[objective]` beside `use`, checked by the objective's own settings class."""
+    try:
+        return kind.model_validate(table.model_extra or {})
+    except ValidationError as error:
+        problems = tuple(
+            Problem(".".join(["objective", *map(str, found["loc"])]), found["msg"])
+            for found in error.errors(include_url=False)
+        )
+        known = ", ".join(kind.model_fields) or "none"
+        raise ProjectError(
+            "; ".join(f"{problem.key}: {problem.message}" for problem in problems),
+            problems=problems,
+            key=problems[0].key,
+            hint=f'keys of [objective] with use = "{table.use}": {known}',
+        ) from error

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from electra_cli.data.batches import Batch
-from electra_cli.objectives.base import VocabularyFacts
+from electra_cli.objectives.base import Losses, Objective, VocabularyFacts
+from electra_cli.settings import ProjectSettings
 
 PADDING, UNKNOWN, CLS, SEP, MASK = range(5)
 
@@ -87,4 +88,32 @@ def with_more_padding(batch: Batch, columns: int, rows: int = 0) -> Batch:
         segment_BS=padded(batch.segment_BS),
         sample_B=torch.nn.functional.pad(batch.sample_B, (0, rows), value=10**9),
         is_heldout=batch.is_heldout,
+    )
+
+
+def small_settings(
+    *, objective: dict[str, object] | None = None, **tables: dict[str, object]
+) -> ProjectSettings:
+    """Settings of a toy run without dropout; `tables` change single values."""
+    values: dict[str, dict[str, object]] = {
+        "rows": {"sequence_length": 32},
+        "model": {"size": "toy", "dropout": 0.0, "attention_dropout": 0.0},
+        "generator": {"width": 16},
+        "objective": {"use": "electra", **(objective or {})},
+    }
+    for table, changes in tables.items():
+        values[table] = {**values.get(table, {}), **changes}
+    return ProjectSettings.model_validate(values)
+
+
+def losses_of(objective: Objective, batch: Batch) -> Losses:
+    return objective(batch, objective.updates[0].name, torch.tensor(0.0))
+
+
+def total_loss(objective: Objective, batch: Batch) -> torch.Tensor:
+    """The loss of a batch taken as one micro-batch."""
+    losses, counts = losses_of(objective, batch), objective.counts(batch)
+    terms = objective.updates[0].terms
+    return sum(
+        (terms[name] * losses.sums[name] / counts[name].clamp(min=1.0) for name in terms), torch.zeros(())
     )

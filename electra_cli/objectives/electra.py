@@ -1,0 +1,204 @@
+"""ELECTRA (Clark et al. 2020, arXiv 2003.10555): a generator fills masks, a discriminator finds the fillings.
+
+L = generator_weight · mean over chosen positions of −log p_G(x_i | masked)
+  + discriminator_weight · mean over all real tokens of the binary cross entropy of "was replaced".
+
+The ids are sampled from the generator, so no gradient of the second term reaches it but through what both
+networks share. docs/electra.md lists every detail, and where and why we differ from the official code.
+"""
+
+# B batch, S sequence, M slots for chosen positions, D hidden, E embedding size, V vocabulary
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from electra_cli import keyed
+from electra_cli.corruption import (
+    Chosen,
+    choose_positions,
+    draw,
+    label_replaced,
+    mask_tokens,
+    put_samples,
+)
+from electra_cli.data.batches import Batch
+from electra_cli.errors import Problem, ProjectError
+from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
+from electra_cli.models.embeddings import Embeddings
+from electra_cli.models.encoder import Encoder
+from electra_cli.models.folders import HFFolder, electra_discriminator, electra_encoder, electra_generator
+from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
+from electra_cli.models.initial import initialise
+from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
+from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
+from electra_cli.objectives.detection import detection_figures, detection_loss, summarise_detection
+from electra_cli.settings import ElectraSettings, ProjectSettings
+
+SHARINGS = ("tied", "none")
+
+
+class Generator(nn.Module):
+    """The small masked language model; its output layer is its embedding table."""
+
+    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None) -> None:
+        super().__init__()
+        self.encoder = Encoder(config, embeddings)
+        self.head = MaskedLMHead(config)
+
+    def forward(self, masked_BS: Tensor, batch: Batch, index_M: Tensor) -> Tensor:
+        """States [M, E] at the chosen positions, ready for the product with the embedding table."""
+        hidden_BSD = self.encoder(masked_BS, batch.piece_BS, batch.position_BS, batch.segment_BS)
+        state_ME: Tensor = self.head.transform(hidden_BSD.flatten(0, 1).index_select(0, index_M))
+        return state_ME
+
+
+class Discriminator(nn.Module):
+    """The encoder that is kept, with a head that says of each token whether it was replaced."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.head = DiscriminatorHead(config)
+
+    def forward(self, corrupted_BS: Tensor, batch: Batch) -> Tensor:
+        """Logits [B, S], float32; above 0 means replaced."""
+        hidden_BSD = self.encoder(corrupted_BS, batch.piece_BS, batch.position_BS, batch.segment_BS)
+        logit_BS: Tensor = self.head(hidden_BSD)
+        return logit_BS
+
+
+class Electra(Objective):
+    """Joint training of generator and discriminator, in one update."""
+
+    def __init__(
+        self, settings: ProjectSettings, vocabulary: VocabularyFacts, *, sampler: str = "auto"
+    ) -> None:
+        """ProjectError for a sharing or masking that ELECTRA does not have."""
+        super().__init__(settings, vocabulary, sampler=sampler)
+        own = own_settings(settings.objective, ElectraSettings)
+        self.temperature = own.temperature
+        self.updates = (
+            Update(
+                name="electra",
+                networks=("discriminator", "generator"),
+                terms={"mlm": own.generator_weight, "rtd": own.discriminator_weight},
+            ),
+        )
+        is_tied = _is_tied(settings.generator.sharing)
+        sizes = vocabulary.size, vocabulary.padding_id
+        self.discriminator = Discriminator(discriminator_config(settings, *sizes))
+        self.generator = Generator(
+            generator_config(settings, *sizes), self.discriminator.encoder.embeddings if is_tied else None
+        )
+        self.continuation_V: Tensor | None
+        self.register_buffer("continuation_V", _continuation_table(settings, vocabulary), persistent=False)
+        initialise(self, seed=settings.project.seed, std=settings.model.init_std)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Chosen positions for "mlm", real tokens for "rtd"."""
+        return {
+            "mlm": self._choose(batch).weight_M.sum(),
+            "rtd": (batch.piece_BS > 0).sum().float(),
+        }
+
+    def forward(self, batch: Batch, update: str, progress: Tensor, carry: object = None) -> Losses:
+        """Both sums of one micro-batch. While training, dropout is on in the generator as it samples."""
+        chosen = self._choose(batch)
+        sample = self._generate(batch, chosen)
+        corrupted_BS = put_samples(batch.token_ids_BS, chosen, sample.sampled_M)
+        is_replaced_BS = label_replaced(corrupted_BS, batch.token_ids_BS)
+        logit_BS = self.discriminator(corrupted_BS, batch)
+        is_real_BS = batch.piece_BS > 0
+        is_right_M = (sample.sampled_M == chosen.target_M) * chosen.weight_M
+        return Losses(
+            sums={
+                "mlm": sample.loss_sum,
+                "rtd": detection_loss(logit_BS, is_replaced_BS, is_real_BS),
+            },
+            figures={
+                "num_chosen": chosen.weight_M.sum(),
+                "num_sampled_right": is_right_M.sum(),
+                **detection_figures(logit_BS, is_replaced_BS, is_real_BS),
+            },
+        )
+
+    def summarise(self, figures: Mapping[str, Tensor]) -> dict[str, float | None]:
+        """sampled_accuracy, replaced_fraction, disc_auc, disc_precision, disc_recall."""
+        num_chosen, num_right = float(figures["num_chosen"]), float(figures["num_sampled_right"])
+        return {
+            "sampled_accuracy": num_right / num_chosen if num_chosen else None,
+            **summarise_detection(figures),
+        }
+
+    def exports(self) -> dict[str, HFFolder]:
+        """The discriminator with and without its head, and the generator."""
+        encoder, head = self.discriminator.encoder, self.discriminator.head
+        return {
+            "encoder": electra_encoder(encoder),
+            "discriminator": electra_discriminator(encoder, head),
+            "generator": electra_generator(self.generator.encoder, self.generator.head),
+        }
+
+    def _choose(self, batch: Batch) -> Chosen:
+        return choose_positions(
+            batch,
+            fraction=self.settings.masking.fraction,
+            never_masked=self.vocabulary.never_masked,
+            key=self._key("chosen positions", batch),
+            continuation_V=self.continuation_V,
+        )
+
+    def _generate(self, batch: Batch, chosen: Chosen) -> MaskedSample:
+        masked_BS = mask_tokens(
+            batch,
+            chosen,
+            mask_id=self.vocabulary.mask_id,
+            keep_fraction=self.settings.masking.keep_fraction,
+            key=self._key("kept tokens", batch),
+        )
+        return masked_sample(
+            self.generator(masked_BS, batch, chosen.index_M),
+            self.generator.encoder.embeddings.word_VE,
+            self.generator.head.bias_V,
+            chosen.target_M,
+            chosen.weight_M,
+            draw(batch, chosen, key=self._key("samples", batch)),
+            temperature=self.temperature,
+            implementation=self.sampler,
+        )
+
+    def _key(self, purpose: str, batch: Batch) -> int:
+        # Held-out rows are numbered from 0 as training samples are; purposes of their own keep them apart.
+        return keyed.key(self.settings.project.seed, f"heldout {purpose}" if batch.is_heldout else purpose)
+
+
+def _is_tied(sharing: str) -> bool:
+    if sharing not in SHARINGS:
+        allowed = " or ".join(f'"{name}"' for name in SHARINGS)
+        message = f'generator.sharing = "{sharing}" does not go with objective.use = "electra"'
+        raise ProjectError(
+            message,
+            problems=(Problem("generator.sharing", message),),
+            key="generator.sharing",
+            hint=f"allowed: {allowed}",
+        )
+    return sharing == "tied"
+
+
+def _continuation_table(settings: ProjectSettings, vocabulary: VocabularyFacts) -> Tensor | None:
+    """Whether each id continues a word; only whole-word masking asks."""
+    if not settings.masking.whole_word:
+        return None
+    if not vocabulary.continuation_ids:
+        message = "masking.whole_word = true, but no piece of the vocabulary is known to continue a word"
+        raise ProjectError(
+            message,
+            problems=(Problem("masking.whole_word", message),),
+            key="masking.whole_word",
+            hint="set masking.whole_word = false, or use a vocabulary of word pieces",
+        )
+    table_V = torch.zeros(vocabulary.size, dtype=torch.bool)
+    table_V[list(vocabulary.continuation_ids)] = True
+    return table_V
