@@ -1,4 +1,4 @@
-"""What is up to date, what is stale and why, what is missing: read from the manifests alone, without torch."""
+"""What is up to date, stale (and why) or missing: read from the manifests alone, without torch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -34,6 +34,18 @@ class Key:
         """What may stand there: `a whole number of at least 1`."""
         return _allowed(self.field.annotation, tuple(self.field.metadata))
 
+    def fits(self, value: object) -> bool:
+        """Whether a value is of the right kind, its range aside."""
+        annotation = self.field.annotation
+        if get_origin(annotation) is list:
+            of_tables = item_class(self.field) is not None
+            return isinstance(value, list) and all(isinstance(item, dict) == of_tables for item in value)
+        if isinstance(value, bool) or annotation is bool:
+            return isinstance(value, bool) and annotation is bool
+        if annotation in (int, float):
+            return isinstance(value, int if annotation is int else (int, float))
+        return isinstance(value, str)
+
 
 @cache
 def tables() -> tuple[str, ...]:

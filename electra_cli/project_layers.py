@@ -176,9 +176,13 @@ def _decode(content: bytes, shown: str) -> str:
 
 
 def _syntax_message(error: tomli.TOMLDecodeError, text: str) -> str:
-    message = f"column {error.colno}: {error.msg}"
     lines = text.split("\n")
     written = lines[error.lineno - 1].strip() if error.lineno <= len(lines) else ""
+    # Only what stands before `=`: a value may be a secret.
+    start = written.partition("=")[0].strip()[:40]
+    message = f"column {error.colno}{f', at {start}' if start else ''}: {error.msg}"
+    if "overwrite" in error.msg or "twice" in error.msg:
+        message += "; is it set twice?"
     if "\\" in written and "escape" in error.msg:
         message += "; a backslash needs single quotes, 'C:\\new'"
     return message

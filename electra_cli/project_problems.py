@@ -144,12 +144,19 @@ def unknown_key(key: str, value: object, use: str) -> str:
         )
     if not table:
         return _unknown_table(name, value, keys)
-    names = suggest_key(table, name, keys)
+    names = _fitting(suggest_key(table, name, keys), table, value, use)
     if names:
         places = [f"{n.rpartition('.')[2]}` in `[{n.rpartition('.')[0]}]" if "." in n else n for n in names]
         return f"unknown setting; {did_you_mean(places)}"
     own = [k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == table]
     return f"unknown setting; [{table}] has {', '.join(own)}"
+
+
+def _fitting(names: tuple[str, ...], table: str, value: object, use: str) -> tuple[str, ...]:
+    """Of equally near names those whose kind the given value has, where any has it."""
+    known = known_keys(use)
+    fitting = [n for n in names if known[n if "." in n else f"{table}.{n}"].fits(value)]
+    return tuple(fitting) or names
 
 
 def _unknown_table(name: str, value: object, keys: Sequence[str]) -> str:

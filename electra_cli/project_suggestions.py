@@ -60,13 +60,16 @@ def plain(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The known names at the smallest distance, at most two edits and less than the name is long."""
+    """The known names at the smallest distance: at most two edits, or a third of the name."""
     wanted = plain(name)
-    distances = {candidate: distance(wanted, plain(candidate)) for candidate in known}
-    smallest = min(distances.values(), default=99)
-    if smallest > 2 and smallest > len(wanted) // 3:
-        return ()
-    if smallest >= max(len(wanted), 2):
+    most = max(2, len(wanted) // 3)
+    distances = {
+        candidate: distance(wanted, plain(candidate))
+        for candidate in known
+        if abs(len(candidate) - len(wanted)) <= most
+    }
+    smallest = min(distances.values(), default=most + 1)
+    if smallest > most or smallest >= max(len(wanted), 2):
         return ()
     equal = [candidate for candidate, edits in distances.items() if edits == smallest]
     # Of equally near names those with the same first letter and the more similar length come first.
@@ -85,7 +88,7 @@ def suggest_key(table: str, name: str, known: Sequence[str]) -> tuple[str, ...]:
     elsewhere = [key for key in known if key.rpartition(".")[2] == plain(name)]
     if elsewhere:
         return tuple(elsewhere)
-    alias = _ALIASES.get(plain(name))
+    alias = _ALIASES.get(plain(name), "")
     if alias in known:
         return (alias.removeprefix(f"{table}."),)
     if near:
