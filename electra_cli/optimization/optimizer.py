@@ -1,7 +1,7 @@
 """Adam with decoupled weight decay (Loshchilov & Hutter 2019) on float32 master weights.
 
-The official ELECTRA optimizer has no bias correction. AdamW divides its moments by 1 − βᵗ; with t counted from
-10⁸ both divisors are exactly 1 in float32, so the same fused kernel serves both.
+The official ELECTRA optimizer has no bias correction. AdamW divides its moments by 1 − βᵗ; with t counted
+from 10⁸ both divisors are exactly 1 in float32, so the same fused kernel serves both.
 """
 
 from collections.abc import Iterable
@@ -44,10 +44,10 @@ def undecayed_parameters(module: nn.Module) -> set[int]:
 def make_optimizer(
     module: nn.Module, parameters: Iterable[nn.Parameter], settings: Optimizer
 ) -> torch.optim.AdamW:
-    """AdamW over `parameters`, decaying all but biases and normalisation layers; its state exists from the start.
+    """AdamW over `parameters`, decaying all but biases and normalisation layers, with its state in place.
 
-    The fused kernel reads and writes each value once (3.8 times the speed of the plain loop for electra-small on
-    a CPU core), is elementwise and so deterministic, and can skip a step on the device itself.
+    The fused kernel reads and writes each value once (3.8 times the speed of the plain loop for
+    electra-small on a CPU core), is elementwise and so deterministic, and can skip a step on the device.
     """
     undecayed = undecayed_parameters(module)
     decayed: list[nn.Parameter] = []

@@ -1,8 +1,9 @@
 """The learning rate of each step.
 
-The official code (google-research/electra, `model/optimization.py`) multiplies rise and decay, both counted
-from step 0: lr(t) = peak · decay(t / T) · min(1, t / W). So the peak is never quite reached, and step 0 moves
-nothing. The other common shape rises first and decays over what is left. A rise of 0 steps starts at the peak.
+The official code (google-research/electra, `model/optimization.py`) multiplies rise and decay, both
+counted from step 0: lr(t) = peak · decay(t / T) · min(1, t / W). So the peak is never quite reached, and
+step 0 moves nothing. The other common shape rises first and decays over what is left. A rise of 0 steps
+starts at the peak.
 """
 
 import math

@@ -37,6 +37,8 @@ class UpdateFigures:
     """Norm of each network's gradients before clipping."""
     is_skipped: Tensor
     """0-d float32, 1 where the loss or a gradient was not finite and nothing moved."""
+    is_excused: Tensor
+    """0-d float32, 1 where a loss scale above 1 may be the reason: it was halved, nothing is wrong yet."""
 
 
 class LossScale:
@@ -105,10 +107,11 @@ class NetworkUpdate:
         # The fused kernel's own switch: where it is 1, weights, moments and step count stay untouched.
         self.optimizer.found_inf = is_skipped  # type: ignore[attr-defined]
         self.optimizer.step()
+        is_excused = is_skipped * (self.loss_scale.scale > 1)
         self.loss_scale.adapt(is_skipped)
         squares_N = torch.zeros(len(self.update.networks), device=total.device)
         squares_N.index_add_(0, self._network_P, norm_P.square())
-        return UpdateFigures(grad_norm_N=squares_N.sqrt(), is_skipped=is_skipped)
+        return UpdateFigures(grad_norm_N=squares_N.sqrt(), is_skipped=is_skipped, is_excused=is_excused)
 
     def tensors(self) -> dict[str, Tensor]:
         """All state, by names that do not clash between updates."""
@@ -135,12 +138,13 @@ class SkippedSteps:
     recent: list[int] = field(default_factory=list)
     """Skipped steps among the last 1,000."""
 
-    def note(self, step: int, *, is_skipped: bool) -> None:
-        """Record the outcome of `step`."""
-        self.in_a_row = self.in_a_row + 1 if is_skipped else 0
+    def note(self, step: int, *, is_skipped: bool, is_excused: bool = False) -> None:
+        """Record the outcome of `step`; an excused one (a loss scale that was too large) is only counted."""
+        self.total += is_skipped
+        is_bad = is_skipped and not is_excused
+        self.in_a_row = self.in_a_row + 1 if is_bad else 0
         self.recent = [one for one in self.recent if one > step - SKIP_WINDOW]
-        if is_skipped:
-            self.total += 1
+        if is_bad:
             self.recent.append(step)
 
     @property

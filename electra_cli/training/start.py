@@ -1,0 +1,208 @@
+"""What a run is made of, before its first step: content, engine, networks, manifest."""
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import electra_cli
+from electra_cli import durable
+from electra_cli.data.shards import ShardSet
+from electra_cli.data.vocabulary import Vocabulary, continuation_ids
+from electra_cli.distributed import Ranks
+from electra_cli.errors import InputError
+from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
+from electra_cli.objectives import find
+from electra_cli.objectives.base import Losses, Objective, VocabularyFacts
+from electra_cli.optimization.update import NetworkUpdate
+from electra_cli.progress import Progress
+from electra_cli.project import Project
+from electra_cli.settings import ProjectSettings
+from electra_cli.training.device import Engine, resolve_engine
+from electra_cli.training.figures import Interval
+from electra_cli.training.fingerprint import Content, Identity, identify
+from electra_cli.training.memory import common_micro_batch, micro_batch_for
+from electra_cli.training.run import Run
+from electra_cli.training.run_folder import Manifest
+from electra_cli.training.samples import Samples, open_samples
+from electra_cli.training.step import StepPlan
+from electra_cli.training.warm_start import source_sha256
+from electra_cli.training.weights import count_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What was asked for, and by whom."""
+
+    project: Project
+    vocabulary: Vocabulary
+    shards: ShardSet
+    samples: Samples
+    identity: Identity
+    ranks: Ranks
+    progress: Progress
+
+    @property
+    def settings(self) -> ProjectSettings:
+        """The project's."""
+        return self.project.settings
+
+    @property
+    def configs(self) -> tuple[EncoderConfig, EncoderConfig]:
+        """Sizes of discriminator and generator."""
+        sizes = self.vocabulary.size, self.vocabulary.padding_id
+        return discriminator_config(self.settings, *sizes), generator_config(self.settings, *sizes)
+
+
+def make_job(
+    project: Project, vocabulary: Vocabulary, shards: ShardSet, progress: Progress, ranks: Ranks
+) -> Job:
+    """Open the rows and hash what the run depends on; InputError where something does not fit."""
+    return Job(
+        project=project,
+        vocabulary=vocabulary,
+        shards=shards,
+        samples=open_samples(project.settings, vocabulary, shards),
+        identity=identify(project.settings, content_of(project, vocabulary, shards)),
+        ranks=ranks,
+        progress=progress,
+    )
+
+
+def content_of(project: Project, vocabulary: Vocabulary, shards: ShardSet) -> Content:
+    """Hashes of all that the run reads."""
+    settings = project.settings
+    objective = ""
+    file_name, is_own, _ = settings.objective.use.rpartition(":")
+    if is_own:
+        path = project.resolve(file_name)
+        objective = durable.sha256_file(path) if path.is_file() else ""
+    init_from = settings.pretrain.init_from
+    return Content(
+        vocabulary_sha256=vocabulary.sha256,
+        shards_sha256=shards.manifest_sha256,
+        objective_sha256=objective,
+        init_from_sha256=source_sha256(project.resolve(init_from)) if init_from else "",
+    )
+
+
+def make_engine(job: Job, manifest: Manifest | None = None) -> Engine:
+    """Device, precision and threads; those of the run that continues, as far as they are open."""
+    precision = None if manifest is None else manifest.precision
+    engine = resolve_engine(job.settings.pretrain, local_rank=job.ranks.local_rank, precision=precision)
+    return engine if manifest is None else replace(engine, num_threads=manifest.threads)
+
+
+def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
+    """The networks with their initial weights, on the device, and a run at step 0 over them."""
+    settings = job.settings
+    facts = _vocabulary_facts(job.vocabulary, whole_word=settings.masking.whole_word)
+    kind = find(settings.objective.use, job.project.root)
+    objective = kind(settings, facts, sampler=settings.pretrain.sampler).to(engine.device).train()
+    forward: Callable[..., Losses] = torch.compile(objective) if engine.is_compiled else objective
+    updates = tuple(
+        NetworkUpdate(objective, update, settings.optimizer, is_loss_scaled=engine.precision == "fp16")
+        for update in objective.updates
+    )
+    plan = StepPlan(
+        objective=objective,
+        forward=forward,
+        updates=updates,
+        engine=engine,
+        ranks=job.ranks,
+        seed=settings.project.seed,
+        micro_batch_size=_micro_batch_size(job, objective, engine, manifest),
+    )
+    return Run(
+        plan=plan,
+        settings=settings,
+        fingerprint=job.identity.fingerprint,
+        vocabulary_sha256=job.vocabulary.sha256,
+        interval=Interval(engine.sum_dtype),
+    )
+
+
+def _vocabulary_facts(vocabulary: Vocabulary, *, whole_word: bool) -> VocabularyFacts:
+    return VocabularyFacts(
+        size=vocabulary.size,
+        padding_id=vocabulary.padding_id,
+        unknown_id=vocabulary.unknown_id,
+        cls_id=vocabulary.cls_id,
+        sep_id=vocabulary.sep_id,
+        mask_id=vocabulary.mask_id,
+        continuation_ids=tuple(np.flatnonzero(continuation_ids(vocabulary)).tolist()) if whole_word else None,
+    )
+
+
+def _micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: Manifest | None) -> int:
+    """Rows of a forward pass: as set, as the run began, or by the memory rule."""
+    batch_size, world_size = job.settings.pretrain.batch_size, job.ranks.world_size
+    if batch_size % world_size:
+        raise InputError(
+            f"pretrain.batch_size = {batch_size} is no multiple of the {world_size} processes",
+            key="pretrain.batch_size",
+            hint=f"{-(-batch_size // world_size) * world_size} would fit",
+        )
+    rows = batch_size // world_size
+    wanted = manifest.micro_batch_size if manifest else job.settings.pretrain.micro_batch_size
+    if wanted:
+        return common_micro_batch(wanted, rows)
+    return micro_batch_for(
+        rows,
+        configs=job.configs,
+        sequence_length=job.settings.rows.sequence_length,
+        num_parameters=sum(parameter.numel() for parameter in objective.parameters()),
+        engine=engine,
+    )
+
+
+def make_manifest(job: Job, run: Run) -> Manifest:
+    """What is written down of a new run."""
+    engine = run.plan.engine
+    return Manifest(
+        name=job.settings.project.name,
+        created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        fingerprint=job.identity.fingerprint,
+        vocabulary_sha256=job.vocabulary.sha256,
+        shards_sha256=job.shards.manifest_sha256,
+        values=dict(job.identity.values),
+        device=torch.cuda.get_device_name(engine.device)
+        if engine.device.type == "cuda"
+        else str(engine.device),
+        precision=engine.precision,
+        threads=engine.num_threads,
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        micro_batch_size=run.plan.micro_batch_size,
+        parameters=count_parameters(run.plan.objective),
+        versions={
+            "electra-cli": electra_cli.__version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "platform": f"{sys.platform} {platform.machine()}",
+        },
+        git=git_commit(job.project.root),
+    )
+
+
+def git_commit(folder: Path) -> str:
+    """Commit of the repository that holds the project, and whether anything is changed; empty without one."""
+    try:
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{commit} ({'changed' if changed else 'clean'})"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5, check=True
+    )
+    return done.stdout.strip()

@@ -1,0 +1,165 @@
+"""Starting from weights that exist: an own run or checkpoint, an export, or a Hugging Face folder.
+
+Only weights come along. The optimizer, the schedule, and every network that the source does not hold start
+fresh, and the person is told which.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra_cli import durable
+from electra_cli.data.vocabulary import Vocabulary
+from electra_cli.errors import InputError
+from electra_cli.models.encoder import Encoder
+from electra_cli.models.folders import PretrainedPart, copy_body, copy_into, load_pretrained
+from electra_cli.objectives.base import Objective
+from electra_cli.training import checkpoint
+from electra_cli.training.weights import module_tensors
+
+_POSITIONS = "embeddings.positions.weight"
+
+
+def is_run(source: Path) -> bool:
+    """Whether `source` is a run or a checkpoint of ours."""
+    return (source / "checkpoints").is_dir() or (source / checkpoint.MANIFEST).is_file()
+
+
+def source_sha256(source: Path) -> str:
+    """Hash of the weights that a run starts from; InputError where there are none."""
+    if is_run(source):
+        return durable.sha256_file(checkpoint.checkpoint_folder(source) / checkpoint.MANIFEST)
+    files = sorted(source.glob("*.safetensors")) or sorted(source.glob("*/*.safetensors"))
+    if not files:
+        raise InputError(
+            f"pretrain.init_from: {source} holds no weights (*.safetensors) and is no run",
+            path=source,
+            key="pretrain.init_from",
+            hint="name a run, a checkpoint, an export or a Hugging Face folder",
+        )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(durable.sha256_file(file).encode())
+    return digest.hexdigest()
+
+
+def start_from(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
+    """Copy the weights of `source` into the objective; returns in words what came from where.
+
+    Raises InputError when the vocabulary is another one, or the position table is too short.
+    """
+    if is_run(source):
+        told = _from_run(source, objective, vocabulary, sequence_length)
+    else:
+        told = _from_folders(source, objective, vocabulary, sequence_length)
+    return f"starting from {source}: {told}; optimizer and schedule are fresh"
+
+
+def _from_run(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
+    folder = checkpoint.checkpoint_folder(source)
+    state = checkpoint.read_state(folder)
+    if state.vocabulary_sha256 != vocabulary.sha256:
+        raise InputError(
+            f"pretrain.init_from: {folder} was trained with the vocabulary {state.vocabulary_sha256[:12]}…, "
+            f"this project's is {vocabulary.sha256[:12]}…",
+            path=folder,
+            key="pretrain.init_from",
+            hint="start from a run of this vocabulary",
+        )
+    weights = checkpoint.load_weights(folder)
+    fresh = []
+    with torch.no_grad():
+        for name, own in module_tensors(objective).items():
+            found = weights.tensors.get(name)
+            if found is not None and name.endswith(_POSITIONS):
+                _copy_positions(own, found, folder, sequence_length)
+            elif found is not None and found.shape == own.shape:
+                own.copy_(found)
+            else:
+                fresh.append(name)
+    if not fresh:
+        return f"all weights of step {weights.step:,}"
+    return f"weights of step {weights.step:,}; newly initialised: {_networks_of(fresh, objective)}"
+
+
+def _copy_positions(own: Tensor, found: Tensor, folder: Path, sequence_length: int) -> None:
+    if found.shape[0] < sequence_length:
+        raise InputError(
+            f"pretrain.init_from: {folder} has a table of {found.shape[0]} positions, "
+            f"rows.sequence_length = {sequence_length}",
+            path=folder,
+            key="rows.sequence_length",
+            hint=f"rows.sequence_length can be {found.shape[0]} at most",
+        )
+    if found.shape[1:] != own.shape[1:]:
+        raise InputError(
+            f"pretrain.init_from: {folder} has embeddings of {found.shape[1]}, "
+            f"this model needs {own.shape[1]}",
+            path=folder,
+            key="model.embedding_size",
+        )
+    common = min(len(own), len(found))
+    own[:common].copy_(found[:common])
+
+
+def _networks_of(names: list[str], objective: Objective) -> str:
+    """`generator, discriminator (2 of 40 tensors)`: whole networks by name, parts with their share."""
+    total: dict[str, int] = {}
+    for name in module_tensors(objective):
+        network = name.partition(".")[0]
+        total[network] = total.get(network, 0) + 1
+    told = []
+    for network, number in total.items():
+        count = sum(name.partition(".")[0] == network for name in names)
+        if count:
+            told.append(network if count == number else f"{network} ({count} of {number} tensors)")
+    return ", ".join(told)
+
+
+def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
+    _require_same_vocabulary(source, vocabulary)
+    found = load_pretrained(source)
+    networks: Mapping[str, nn.Module] = dict(objective.named_children())
+    # Where both share their embeddings, those of the discriminator, which is exported, come last and stay.
+    for role, part in (("generator", found.generator), ("discriminator", found.discriminator)):
+        if part is not None and role in networks:
+            _copy_part(networks[role], part, sequence_length)
+    return found.described()
+
+
+def _copy_part(network: nn.Module, part: PretrainedPart, sequence_length: int) -> None:
+    encoder = network.get_submodule("encoder")
+    assert isinstance(encoder, Encoder)
+    copy_body(encoder, part, sequence_length=sequence_length)
+    if part.head:
+        copy_into(network.get_submodule("head"), part.head, source=str(part.folder))
+
+
+def _require_same_vocabulary(source: Path, vocabulary: Vocabulary) -> None:
+    """Every id must mean the same piece; a folder without a tokenizer cannot be checked and is refused."""
+    files = [*source.glob("tokenizer.json"), *sorted(source.glob("*/tokenizer.json"))]
+    if files:
+        theirs = Tokenizer.from_file(str(files[0])).get_vocab(with_added_tokens=True)
+    elif (source / "vocab.txt").is_file():
+        pieces = (source / "vocab.txt").read_text(encoding="utf-8").splitlines()
+        files, theirs = [source / "vocab.txt"], {piece: number for number, piece in enumerate(pieces)}
+    else:
+        raise InputError(
+            f"pretrain.init_from: {source} has neither tokenizer.json nor vocab.txt to compare with",
+            path=source,
+            key="pretrain.init_from",
+        )
+    ours = vocabulary.tokenizer.get_vocab(with_added_tokens=True)
+    if theirs != ours:
+        differing = sum(theirs.get(piece) != number for piece, number in ours.items())
+        raise InputError(
+            f"pretrain.init_from: {files[0]} is another vocabulary: {differing:,} of {len(ours):,} pieces "
+            "have another id there, or none",
+            path=files[0],
+            key="pretrain.init_from",
+            hint=f'set vocab.path = "{files[0]}" and shard again to continue this model',
+        )
