@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from electra_cli.errors import InputError
+from electra_cli.project import Project
 from electra_cli.project_layers import leaves, read_file
 
 _CHECKPOINT = re.compile(r"step-(\d{1,18})")
@@ -82,6 +83,18 @@ def run_facts(path: Path) -> RunFacts:
         vocabulary_sha256=str(manifest.get("vocabulary_sha256", "")),
         shards_sha256=str(manifest.get("shards_sha256", "")),
         versions={str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
+    )
+
+
+def newest_run(project: Project) -> Path:
+    """Folder of the newest run that has a checkpoint."""
+    for run in find_runs(project.runs_dir):
+        if run.checkpoint_step is not None:
+            return run.path
+    raise InputError(
+        f"there is no trained model in {project.runs_dir}",
+        path=project.runs_dir,
+        hint="run electra pretrain first",
     )
 
 

@@ -1,13 +1,13 @@
 """What is up to date, stale (and why) or missing: read from the manifests alone, without torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from electra_cli.pipeline import STAGES, Stage
+from electra_cli.pipeline_manifests import input_change, setting_differences
 from electra_cli.pipeline_runs import RunFacts, find_runs, read_json
 from electra_cli.project import Project
-from electra_cli.settings import Settings
 
 
 class Condition(StrEnum):
@@ -66,9 +66,9 @@ Found = tuple[Condition, str]
 def _vocabulary(project: Project, manifest: Mapping[str, object]) -> Found:
     if not manifest:
         return Condition.MISSING, ""
-    for key, old, new in _differences(manifest.get("settings"), "vocab", project.settings.vocab):
+    for key, old, new in setting_differences(manifest, "vocab", project.settings.vocab):
         return Condition.STALE, f"{key} was {old}, is {new}"
-    changed = _changed_input(project, manifest)
+    changed = input_change(project, manifest)
     if changed:
         return Condition.STALE, changed
     size = manifest.get("size")
@@ -80,9 +80,9 @@ def _shards(project: Project, manifest: Mapping[str, object], vocabulary_sha256:
         return Condition.MISSING, ""
     if manifest.get("vocab_sha256") != vocabulary_sha256:
         return Condition.STALE, "made with another vocabulary"
-    for key, old, new in _differences(manifest.get("settings"), "corpus", project.settings.corpus):
+    for key, old, new in setting_differences(manifest, "corpus", project.settings.corpus):
         return Condition.STALE, f"{key} was {old}, is {new}"
-    changed = _changed_input(project, manifest)
+    changed = input_change(project, manifest)
     if changed:
         return Condition.STALE, changed
     tokens = manifest.get("num_content_tokens")
@@ -123,28 +123,3 @@ def _scores(run: RunFacts | None) -> Found:
 def _tokenizer_sha256(manifest: Mapping[str, object]) -> str:
     hashes = manifest.get("sha256")
     return str(hashes.get("tokenizer.json", "")) if isinstance(hashes, dict) else ""
-
-
-def _differences(recorded: object, table: str, settings: Settings) -> Iterator[tuple[str, object, object]]:
-    """Settings that differ from those a manifest recorded; what it did not record does not matter."""
-    if not isinstance(recorded, dict):
-        return
-    inside = recorded.get(table, recorded)
-    now = settings.model_dump(mode="json")
-    for name, old in inside.items() if isinstance(inside, dict) else ():
-        if name in now and now[name] != old:
-            yield f"{table}.{name}", old, now[name]
-
-
-def _changed_input(project: Project, manifest: Mapping[str, object]) -> str:
-    """The first input file that is gone or has another size; sizes only, the build itself reads contents."""
-    inputs = manifest.get("inputs")
-    for entry in inputs if isinstance(inputs, list) else ():
-        if not isinstance(entry, dict) or "://" in str(entry.get("path")):
-            continue
-        path = project.resolve(str(entry.get("path")))
-        if not path.exists():
-            return f"{entry['path']} is gone"
-        if path.stat().st_size != entry.get("bytes"):
-            return f"{entry['path']} changed"
-    return ""
