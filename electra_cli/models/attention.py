@@ -1,10 +1,24 @@
-"""Self-attention within the pieces of a row."""
+"""Self-attention within the pieces of a row.
 
-# B batch, S sequence, H heads, D hidden, K width of a head
+On CUDA it is torch's fused attention. On CPUs the fused kernel falls back to slow paths as soon as there is
+attention dropout, and its backward pass is slow in bfloat16; there the products are written out, a block of
+scores at a time, so that mask, softmax and dropout work on what is still in the cache.
+"""
+
+# B batch, S sequence, H heads, D hidden, K width of a head, N = rows of a block times heads of a block
+
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from electra_cli.models.dropout import draw_kept, keep_scale
+
+BLOCK_SCORES = 1 << 18
+"""Scores in a block, about: 1 MiB in float32, what a core's second-level cache holds."""
 
 
 def piece_mask(piece_BS: Tensor, dtype: torch.dtype) -> Tensor:
@@ -19,17 +33,94 @@ def piece_mask(piece_BS: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def attend(qkv_BSL: Tensor, mask_B1SS: Tensor, *, num_heads: int, dropout: float) -> Tensor:
-    """Attention of `num_heads` heads; `qkv_BSL` holds query, key and value side by side (L = 3·D)."""
+    """Attention of `num_heads` heads; `qkv_BSL` holds query, key and value side by side (L = 3·D).
+
+    `dropout` is the rate at which attention weights are dropped, 0 outside training.
+    """
+    if qkv_BSL.device.type == "cpu":
+        context_BSD: Tensor = _BlockAttention.apply(qkv_BSL, mask_B1SS, num_heads, dropout)  # type: ignore[no-untyped-call]
+        return context_BSD
+    query_BHSK, key_BHSK, value_BHSK = _split_heads(qkv_BSL, num_heads).unbind(0)
+    context_BHSK = F.scaled_dot_product_attention(
+        query_BHSK, key_BHSK, value_BHSK, attn_mask=mask_B1SS, dropout_p=dropout
+    )
+    return context_BHSK.transpose(1, 2).flatten(2)
+
+
+def _split_heads(qkv_BSL: Tensor, num_heads: int) -> Tensor:
+    """A view [3, B, H, S, K]."""
     batch, sequence, width = qkv_BSL.shape
-    qkv = qkv_BSL.view(batch, sequence, 3, num_heads, width // 3 // num_heads)
-    query_BHSK, key_BHSK, value_BHSK = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-    if qkv_BSL.is_cuda:
-        context_BHSK = F.scaled_dot_product_attention(
-            query_BHSK, key_BHSK, value_BHSK, attn_mask=mask_B1SS, dropout_p=dropout
-        )
-    else:
-        scale = query_BHSK.shape[-1] ** -0.5
-        score_BHSS = torch.matmul(query_BHSK * scale, key_BHSK.transpose(2, 3)) + mask_B1SS
-        weight_BHSS = F.dropout(torch.softmax(score_BHSS, dim=-1), dropout, training=dropout > 0)
-        context_BHSK = torch.matmul(weight_BHSS, value_BHSK)
-    return context_BHSK.transpose(1, 2).reshape(batch, sequence, width // 3)
+    split = qkv_BSL.view(batch, sequence, 3, num_heads, width // 3 // num_heads)
+    return split.permute(2, 0, 3, 1, 4)
+
+
+def _blocks(batch: int, num_heads: int, sequence: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of rows and heads: several rows with all their heads, or some heads of one row."""
+    num_maps = max(1, BLOCK_SCORES // sequence**2)
+    heads = min(num_heads, num_maps)
+    rows = max(1, num_maps // num_heads)
+    for row in range(0, batch, rows):
+        for head in range(0, num_heads, heads):
+            yield slice(row, row + rows), slice(head, head + heads)
+
+
+class _BlockAttention(torch.autograd.Function):
+    """Keeps the attention weights of each block, and one byte a weight with dropout, for the way back.
+
+    The two scales (of the scores, and of what dropout keeps) are applied to query and value, which are small.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qkv_BSL: Tensor, mask_B1SS: Tensor, num_heads: int, dropout: float) -> Tensor:
+        qkv = _split_heads(qkv_BSL, num_heads).contiguous()
+        query_BHSK, key_BHSK, value_BHSK = qkv.unbind(0)
+        query_BHSK.mul_(query_BHSK.shape[-1] ** -0.5)
+        if dropout:
+            value_BHSK.mul_(keep_scale(dropout))
+        context_BHSK = torch.empty_like(query_BHSK)
+        saved = []
+        for rows, heads in _blocks(*query_BHSK.shape[:3]):
+            key_NKS = key_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
+            score_NSS = torch.bmm(query_BHSK[rows, heads].flatten(0, 1), key_NKS)
+            shape = context_BHSK[rows, heads].shape
+            score_NSS.view(*shape[:3], shape[2]).add_(mask_B1SS[rows])
+            weight_NSS = torch.softmax(score_NSS, dim=-1)
+            saved.append(weight_NSS)
+            if dropout:
+                kept_NSS = draw_kept(weight_NSS.shape, dropout)
+                saved.append(kept_NSS)
+                weight_NSS = torch.mul(weight_NSS, kept_NSS, out=score_NSS)
+            context_NSK = context_BHSK[rows, heads].flatten(0, 1)
+            torch.bmm(weight_NSS, value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
+        ctx.save_for_backward(qkv, *saved)
+        ctx.dropout = dropout
+        return context_BHSK.transpose(1, 2).flatten(2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_BSD: Tensor) -> tuple[Tensor, None, None, None]:
+        qkv, *saved = ctx.saved_tensors
+        query_BHSK, key_BHSK, value_BHSK = qkv.unbind(0)
+        batch, num_heads, sequence, _ = query_BHSK.shape
+        of_context_BHSK = gradient_BSD.view(batch, sequence, num_heads, -1).transpose(1, 2).contiguous()
+        of_qkv = torch.empty_like(qkv)
+        remaining = iter(saved)
+        for rows, heads in _blocks(batch, num_heads, sequence):
+            weight_NSS = next(remaining)
+            kept_NSS = next(remaining) if ctx.dropout else None
+            of_query_NSK, of_key_NSK, of_value_NSK = of_qkv[:, rows, heads].flatten(1, 2).unbind(0)
+            of_context_NSK = of_context_BHSK[rows, heads].flatten(0, 1)
+            used_NSS = weight_NSS if kept_NSS is None else weight_NSS * kept_NSS
+            torch.bmm(used_NSS.transpose(1, 2), of_context_NSK, out=of_value_NSK)
+            value_NKS = value_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
+            of_weight_NSS = torch.bmm(of_context_NSK, value_NKS)
+            if kept_NSS is not None:
+                of_weight_NSS.mul_(kept_NSS)
+            of_score_NSS = torch._softmax_backward_data(of_weight_NSS, weight_NSS, -1, weight_NSS.dtype)
+            torch.bmm(of_score_NSS, key_BHSK[rows, heads].flatten(0, 1), out=of_query_NSK)
+            query_NSK = query_BHSK[rows, heads].flatten(0, 1)
+            torch.bmm(of_score_NSS.transpose(1, 2), query_NSK, out=of_key_NSK)
+        of_qkv[0].mul_(query_BHSK.shape[-1] ** -0.5)
+        if ctx.dropout:
+            of_qkv[2].mul_(keep_scale(ctx.dropout))
+        return of_qkv.permute(1, 3, 0, 2, 4).flatten(2), None, None, None

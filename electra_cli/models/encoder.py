@@ -1,12 +1,13 @@
 """The encoder of BERT and ELECTRA: post-LayerNorm transformer layers over the embeddings."""
 
-# B batch, S sequence, D hidden, L = 3·D
+# B batch, S sequence, D hidden, F inner width of the feed-forward
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from electra_cli.models.attention import attend, piece_mask
+from electra_cli.models.dropout import add_dropped
 from electra_cli.models.embeddings import Embeddings
 from electra_cli.models.sizes import EncoderConfig
 
@@ -24,7 +25,7 @@ class Layer(nn.Module):
         self.feed_forward_inner = nn.Linear(config.hidden_size, config.feed_forward_size)
         self.feed_forward_output = nn.Linear(config.feed_forward_size, config.hidden_size)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = config.dropout
 
     def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor) -> Tensor:
         """One layer; keeps the shape."""
@@ -34,11 +35,15 @@ class Layer(nn.Module):
             num_heads=self.num_heads,
             dropout=self.attention_dropout if self.training else 0.0,
         )
-        attended_BSD = self.dropout(self.attention_output(context_BSD))
-        hidden_BSD = self.attention_norm(hidden_BSD + attended_BSD)
-        transformed_BSD = self.dropout(self.feed_forward_output(F.gelu(self.feed_forward_inner(hidden_BSD))))
-        output_BSD: Tensor = self.feed_forward_norm(hidden_BSD + transformed_BSD)
+        attended_BSD = self._added(hidden_BSD, self.attention_output(context_BSD))
+        hidden_BSD = self.attention_norm(attended_BSD)
+        inner_BSF = F.gelu(self.feed_forward_inner(hidden_BSD))
+        transformed_BSD = self._added(hidden_BSD, self.feed_forward_output(inner_BSF))
+        output_BSD: Tensor = self.feed_forward_norm(transformed_BSD)
         return output_BSD
+
+    def _added(self, residual_BSD: Tensor, change_BSD: Tensor) -> Tensor:
+        return add_dropped(residual_BSD, change_BSD, self.dropout, training=self.training)
 
 
 class Encoder(nn.Module):

@@ -26,7 +26,6 @@ from electra_cli.models.folder_parts import read_body, read_head
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import EncoderConfig
 
-
 Run = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(token_ids_BS, piece_BS, position_BS, segment_BS) → hidden states [B, S, D] or logits."""
 
