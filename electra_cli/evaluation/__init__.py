@@ -1,0 +1,1 @@
+"""Fine-tuning on labelled tasks, and the scores that come out of it."""

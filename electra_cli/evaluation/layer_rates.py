@@ -1,0 +1,125 @@
+"""Learning rates that fall from the head down to the embeddings (Clark et al. 2020, Table 7)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from electra_cli.evaluation.classifier import Classifier
+from electra_cli.models.sizes import EncoderConfig
+from electra_cli.optimization.optimizer import UNCORRECTED_STEP, undecayed_parameters
+from electra_cli.settings import Evaluate
+
+Exponent = Literal["paper", "google"]
+
+_BY_SIZE = {"small": (3e-4, 0.8), "base": (1e-4, 0.8), "large": (5e-5, 0.9)}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the learning rates of a run follow from."""
+
+    learning_rate: float
+    """Peak of the head."""
+    layer_decay: float
+    exponent: Exponent
+
+
+@dataclass(frozen=True)
+class RateGroup:
+    """Parameters with one learning rate."""
+
+    name: str
+    factor: float
+    parameters: tuple[nn.Parameter, ...]
+
+
+def size_of(config: EncoderConfig) -> str:
+    """The published size whose rates fit a model of any origin.
+
+    "large" from hidden size 1,024 or 24 layers, "base" from hidden size 512, "small" below.
+    """
+    if config.hidden_size >= 1024 or config.num_layers >= 24:
+        return "large"
+    return "base" if config.hidden_size >= 512 else "small"
+
+
+def choose_rates(settings: Evaluate, config: EncoderConfig) -> Rates:
+    """The settings' rates, and the size's where they are 0."""
+    learning_rate, layer_decay = _BY_SIZE[size_of(config)]
+    return Rates(
+        settings.learning_rate or learning_rate,
+        settings.layer_decay or layer_decay,
+        settings.layer_decay_exponent,
+    )
+
+
+def rate_factors(num_layers: int, rates: Rates) -> list[tuple[str, float]]:
+    """Name and factor of each group from the top: head, layer n … 1, embeddings.
+
+    "paper": the top layer has decay¹ and the embeddings decay^(n+1). "google": one more everywhere below the
+    head, as in the official code, which still counts a pooler that it no longer has.
+    """
+    extra = 1 if rates.exponent == "google" else 0
+    layers = [
+        (f"layer {number}", rates.layer_decay ** (num_layers - number + 1 + extra))
+        for number in range(num_layers, 0, -1)
+    ]
+    return [("head", 1.0), *layers, ("embeddings", rates.layer_decay ** (num_layers + 1 + extra))]
+
+
+def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
+    """Every parameter of the classifier in exactly one group; the projection goes with the embeddings."""
+    encoder = classifier.encoder
+    lowest = list(encoder.embeddings.parameters())
+    if encoder.projection is not None:
+        lowest += encoder.projection.parameters()
+    modules = [list(layer.parameters()) for layer in reversed(encoder.layers)]
+    members = [list(classifier.output.parameters()), *modules, lowest]
+    factors = rate_factors(len(encoder.layers), rates)
+    groups = [
+        RateGroup(name, factor, tuple(parameters))
+        for (name, factor), parameters in zip(factors, members, strict=True)
+    ]
+    assert sum(len(group.parameters) for group in groups) == len(list(classifier.parameters()))
+    return groups
+
+
+def make_optimizer(
+    classifier: Classifier,
+    groups: Sequence[RateGroup],
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    bias_correction: bool,
+) -> torch.optim.AdamW:
+    """AdamW with a parameter group for each rate; biases and LayerNorm are not decayed.
+
+    Each group carries its `factor`; `set_learning_rate` multiplies it in.
+    """
+    undecayed = undecayed_parameters(classifier)
+    made: list[dict[str, object]] = []
+    for group in groups:
+        decayed = [one for one in group.parameters if id(one) not in undecayed]
+        plain = [one for one in group.parameters if id(one) in undecayed]
+        for chosen, decay in ((decayed, weight_decay), (plain, 0.0)):
+            if chosen:
+                made.append({"params": chosen, "weight_decay": decay, "factor": group.factor})
+    optimizer = torch.optim.AdamW(made, lr=0.0, betas=betas, eps=eps, fused=True)
+    first_step = 0.0 if bias_correction else UNCORRECTED_STEP
+    for parameter in classifier.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.tensor(first_step, dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.AdamW, learning_rate: float) -> None:
+    """Give every group its share of the head's rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate * group["factor"]

@@ -1,0 +1,132 @@
+"""The runs of one task: what they learn from, one seed after another, and the best model of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from electra_cli.evaluation.classifier import Classifier
+from electra_cli.evaluation.encoding import Encoded, encode, joined
+from electra_cli.evaluation.examples import Examples
+from electra_cli.evaluation.finetune import TrainingSet, answer, fine_tune
+from electra_cli.evaluation.judge import judge, score_scale
+from electra_cli.evaluation.results import RunScore
+from electra_cli.evaluation.saved import MARK, FineTunedFacts, read_facts, save_fine_tuned
+from electra_cli.evaluation.setup import Setup
+from electra_cli.evaluation.sources import TaskData
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A task in token ids, with the network that learns it."""
+
+    data: TaskData
+    training: TrainingSet
+    dev: Mapping[str, Encoded]
+    scale: tuple[float, float]
+    """Lowest and highest score of a regression task."""
+    classifier: Classifier
+
+
+def prepare_training(data: TaskData, setup: Setup) -> tuple[TrainingSet, tuple[float, float]]:
+    """What a task's runs learn from, both orders of a swapped pair included, and the range of its scores."""
+    task, train = data.task, data.train
+    assert train.target_N is not None
+    scale = score_scale(task, train.target_N) if task.is_regression else (0.0, 1.0)
+    target_N = (train.target_N - scale[0]) / (scale[1] - scale[0])
+    encoded = _encode(train, setup)
+    if setup.is_swapped(task) and train.pairs is not None:
+        swapped = replace(train, texts=train.pairs, pairs=train.texts)
+        encoded = joined([encoded, _encode(swapped, setup)])
+        target_N = np.concatenate([target_N, target_N])
+    return TrainingSet(encoded=encoded, target_N=target_N, is_regression=task.is_regression), scale
+
+
+def prepare(data: TaskData, setup: Setup) -> Prepared:
+    """Tokenize a task once for all its seeds."""
+    training, scale = prepare_training(data, setup)
+    return Prepared(
+        data=data,
+        training=training,
+        dev={name: _encode(examples, setup) for name, examples in data.dev.items()},
+        scale=scale,
+        classifier=setup.classifier(data.task),
+    )
+
+
+def _encode(examples: Examples, setup: Setup) -> Encoded:
+    return encode(examples, setup.subject.text_encoder, setup.max_length)
+
+
+def run_seed(prepared: Prepared, setup: Setup, seed: int, advance: Advance) -> dict[str, RunScore]:
+    """One fine-tuning run and its score on each dev split; the classifier holds the weights afterwards."""
+    task = prepared.data.task
+    began = perf_counter()
+    failure = fine_tune(
+        prepared.classifier,
+        setup.initial(task),
+        prepared.training,
+        setup.recipe(task),
+        seed,
+        setup.arithmetic,
+        advance,
+    )
+    outputs = {
+        name: answer(prepared.classifier, encoded, setup.arithmetic)
+        for name, encoded in prepared.dev.items()
+        if not failure
+    }
+    seconds = round(perf_counter() - began, 3)
+    scores: dict[str, RunScore] = {}
+    for name, examples in prepared.data.dev.items():
+        assert examples.target_N is not None
+        scores[name] = judge(
+            task,
+            examples.target_N,
+            outputs.get(name),
+            scale=prepared.scale,
+            seed=seed,
+            seconds=seconds,
+            failure=failure,
+        )
+    return scores
+
+
+def headline(data: TaskData, scores: Mapping[str, RunScore]) -> float | None:
+    """The score by which models of a task are compared: that of its first dev split, if the run is ok."""
+    first = scores[next(iter(data.dev))]
+    return first.value if first.status == "ok" else None
+
+
+def is_saved(folder: Path, data: TaskData, setup: Setup, scores: Mapping[str, RunScore]) -> bool:
+    """Whether `folder` holds a model of these runs that is at least as good as one of these scores."""
+    if not (folder / MARK).is_file():
+        return False
+    facts = read_facts(folder)
+    value = headline(data, scores)
+    is_as_good = value is None or (facts.value is not None and facts.value >= value)
+    return facts.key == setup.key(data, None) and is_as_good
+
+
+def save_if_best(
+    folder: Path, prepared: Prepared, setup: Setup, seed: int, scores: Mapping[str, RunScore]
+) -> bool:
+    """Keep the classifier in `folder` unless a better one of these runs lies there; says whether it did."""
+    if is_saved(folder, prepared.data, setup, scores):
+        return False
+    if any(score.status == "failed" for score in scores.values()):
+        return False
+    facts = FineTunedFacts(
+        task=prepared.data.task,
+        scale=prepared.scale,
+        sequence_length=setup.max_length,
+        seed=seed,
+        value=headline(prepared.data, scores),
+        key=setup.key(prepared.data, None),
+    )
+    save_fine_tuned(folder, prepared.classifier, facts, setup.subject.folder)
+    return True
