@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from electra_cli.errors import InputError, StorageError
+from electra_cli.errors import CorruptError, InputError, StorageError
 
 TEMPORARY_PREFIX = ".tmp-"
 
@@ -157,12 +157,22 @@ class AppendFile:
     """A log of lines that knows its length in bytes; a checkpoint notes it and a resume cuts to it."""
 
     def __init__(self, path: Path, *, length: int | None = None) -> None:
-        """Open for appending; `length` cuts the file to that many bytes first."""
+        """Open for appending; `length` cuts the file to that many bytes first.
+
+        `CorruptError` where the file holds fewer: bytes that were noted as written are gone.
+        """
         self.path = path
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
             if length is not None:
+                if self._file.tell() < length:
+                    actual = self._file.tell()
+                    self._file.close()
+                    raise CorruptError(
+                        f"{path} is cut short: expected at least {length:,} bytes, found {actual:,}",
+                        path=path,
+                    )
                 self._file.truncate(length)
                 self._file.seek(0, os.SEEK_END)
 
@@ -233,4 +243,8 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         file.truncate()
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        yield
+        try:
+            yield
+        finally:
+            # The file stays, empty: removing it would let two processes hold locks on two files.
+            file.truncate(0)

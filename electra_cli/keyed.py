@@ -62,19 +62,21 @@ def permuted(
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
     """Image of each index in [0, size) under a keyed permutation of that range, without storing it.
 
-    A balanced Feistel network of four rounds over the next even number of bits, with cycle walking:
-    an image outside the range is permuted again until it falls inside (fewer than four times on average).
+    A balanced Feistel network over the next even number of bits, with cycle walking: an image outside the
+    range is permuted again until it falls inside (fewer than four times on average). Four rounds look random
+    from some sixty places on; a few bits need twelve to lose a bias that is seen in 20,000 permutations.
     """
     if size < 1 or (index.size and (int(index.min()) < 0 or int(index.max()) >= size)):
         raise ValueError(f"indices must lie in [0, {size})")
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
+    rounds = 4 if half > 3 else 12
     image = index.astype(np.int64).reshape(-1)
     outside = np.ones(image.shape, dtype=bool)
     while outside.any():
         walking = image[outside]
         left, right = walking >> half, walking & mask
-        for round_number in range(4):
+        for round_number in range(rounds):
             turn = np.full(right.shape, round_number, dtype=np.int64)
             left, right = right, left ^ (bits(key, turn, right) & mask)
         image[outside] = (left << half) | right
