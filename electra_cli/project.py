@@ -106,7 +106,7 @@ def load_project(
         path = here / DEFAULT_NAME
     flags = read_flags(overrides)
     variables = read_variable(environ.get("ELECTRA_SET", ""))
-    root, file_layer, shown = here, None, "the settings"
+    root, file_layer, shown = here, None, ""
     if path is not None:
         path = _absolute_path(here / path)
         root = here if is_recipe_file(path) else path.parent
@@ -119,7 +119,7 @@ def load_project(
     settings, found = _validate(merged)
     problems += found
     if problems or settings is None:
-        raise _project_error(tuple(problems), shown, path, with_places=len(layers) > 1 or file_layer is None)
+        raise _project_error(tuple(problems), shown, path)
     return Project(settings, path, root, _origins(settings, merged, size_keys))
 
 
@@ -242,16 +242,14 @@ def _validate(merged: Merged) -> tuple[ProjectSettings | None, list[Problem]]:
     return settings, list(all_problems(errors, raw, merged, use))
 
 
-def _project_error(
-    problems: tuple[Problem, ...], shown: str, path: Path | None, *, with_places: bool
-) -> ProjectError:
+def _project_error(problems: tuple[Problem, ...], shown: str, path: Path | None) -> ProjectError:
     count = len(problems)
-    lines = [problem.line for problem in problems if problem.line is not None]
+    is_of_file = path is not None and any(problem.source == shown for problem in problems)
     return ProjectError(
-        f"{shown} {'has' if path else 'have'} {count} problem{'s' if count > 1 else ''}",
+        f"{f'{shown} has' if is_of_file else 'the settings have'} {count} problem{'s' if count > 1 else ''}",
         problems=problems,
-        path=shown if path else None,
-        line=lines[0] if lines and count == 1 else None,
+        path=shown if is_of_file else None,
+        line=problems[0].line if count == 1 else None,
         key=problems[0].key if count == 1 else "",
     )
 

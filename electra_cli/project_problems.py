@@ -72,6 +72,10 @@ def errors_of(error: ValidationError, table: str = "") -> list[ErrorDetails]:
 def _problem(key: str, message: str, merged: Merged) -> Problem:
     owner = merged.owner(key)
     value = _value_at(merged.values, key)
+    while owner is not None and not owner.lines and isinstance(value, Mapping) and len(value) == 1:
+        # `--set` gives one setting: name it whole, although its table is what nobody knows.
+        ((name, value),) = value.items()
+        key = f"{key}.{name}"
     hidden = value is _ABSENT or isinstance(value, Mapping) or "secret" in message
     return Problem(
         key=key,

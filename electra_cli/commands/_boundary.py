@@ -11,10 +11,12 @@ from pathlib import Path
 import typer
 
 from electra_cli.commands._options import OutputFormat
+from electra_cli.commands._safe import safe
 from electra_cli.commands._screen import open_screen
 from electra_cli.errors import (
     ElectraError,
     ExitCode,
+    InterruptedRunError,
     MemoryShortError,
     StorageError,
     UsageError,
@@ -35,12 +37,15 @@ def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="electra", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else ExitCode.OK
+        # Typer turns Ctrl-C into this code.
+        return _show(_STOPPED, command, output) if code == ExitCode.INTERRUPTED else _code_of(code)
+    except SystemExit as end:
+        # Typer ends the process itself when a pipe is closed.
+        return _closed_pipe() if isinstance(end.__context__, BrokenPipeError) else _code_of(end.code)
     except BrokenPipeError:
-        _silence_streams()
-        return CLOSED_PIPE
+        return _closed_pipe()
     except (KeyboardInterrupt, typer.Abort):
-        return ExitCode.INTERRUPTED
+        return _show(_STOPPED, command, output)
     except typer.TyperException as error:
         return _show(_as_usage_error(error), command, output)
     except ElectraError as error:
@@ -54,6 +59,13 @@ def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
     # Whatever else escapes is a bug; this is the one place that may catch everything.
     except Exception as error:
         return _show_crash(error, command, output)
+
+
+_STOPPED = InterruptedRunError("stopped by Ctrl-C", hint="the same command goes on, or begins again")
+
+
+def _code_of(value: object) -> int:
+    return value if isinstance(value, int) else ExitCode.OK
 
 
 def _wanted_format(arguments: Sequence[str]) -> OutputFormat:
@@ -71,12 +83,12 @@ def _wanted_format(arguments: Sequence[str]) -> OutputFormat:
 
 def _show(error: ElectraError, command: str, output: OutputFormat) -> int:
     if os.environ.get("ELECTRA_DEBUG") == "1":
-        traceback.print_exception(error)
+        print(safe("".join(traceback.format_exception(error))), file=sys.stderr)
     try:
         with open_screen(command, output) as screen:
             screen.error(error)
     except BrokenPipeError:
-        _silence_streams()
+        _closed_pipe()
     return error.exit_code
 
 
@@ -110,9 +122,10 @@ def _show_crash(error: Exception, command: str, output: OutputFormat) -> int:
     return _show(shown, command, output)
 
 
-def _silence_streams() -> None:
-    """Keep the interpreter from complaining about the closed pipe when it flushes at exit."""
+def _closed_pipe() -> int:
+    # The interpreter would complain about the closed pipe when it flushes at exit.
     empty = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         os.dup2(empty, descriptor)
     os.close(empty)
+    return CLOSED_PIPE

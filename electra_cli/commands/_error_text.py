@@ -9,10 +9,8 @@ CROSS = "✗"
 def error_lines(error: ElectraError) -> list[str]:
     """The message behind a cross, then one line a problem or the place, then the hint."""
     message = safe(error.message)
-    if error.path and error.line is not None and f"line {error.line}" not in message:
-        message += f"   ({safe(error.path, one_line=True)} line {error.line})"
-    elif error.path and error.path not in error.message:
-        message += f"   ({safe(error.path, one_line=True)})"
+    if not (isinstance(error, ProjectError) and error.problems):
+        message += _place_of(error)
     first, *more = message.split("\n")
     lines = [f"{CROSS} {first}", *(f"  {line}" for line in more)]
     if isinstance(error, ProjectError):
@@ -20,6 +18,16 @@ def error_lines(error: ElectraError) -> list[str]:
     if error.hint:
         lines += [f"  {line}" for line in safe(error.hint).split("\n")]
     return lines
+
+
+def _place_of(error: ElectraError) -> str:
+    """The file and line, where the message does not name them itself."""
+    if not error.path or (error.line is None and error.path in error.message):
+        return ""
+    if error.line is None:
+        return f"   ({safe(error.path, one_line=True)})"
+    is_named = error.path in error.message and f"line {error.line}" in error.message
+    return "" if is_named else f"   ({safe(error.path, one_line=True)} line {error.line})"
 
 
 def problem_lines(problems: tuple[Problem, ...]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.progress import Task as RichTask
+from rich.table import Column
 from rich.text import Text
 
 from electra_cli.commands import _figures
@@ -19,6 +20,7 @@ from electra_cli.errors import ElectraError
 
 REFRESHES_A_SECOND = 8
 SECONDS_BETWEEN_UPDATES = 0.1
+BAR_WIDTH = 22
 
 
 class LiveScreen(Screen):
@@ -28,6 +30,8 @@ class LiveScreen(Screen):
         self.command = command
         self._console = _console(stderr=True)
         self._out = _console(stderr=False)
+        # Colours may be forced into a pipe, a bar that moves the cursor may not.
+        self._is_live = sys.stderr.isatty()
         self._task: Task | None = None
         self._drawn = 0.0
         self._columns: tuple[_figures.Column, ...] = ()
@@ -36,13 +40,20 @@ class LiveScreen(Screen):
     def begin(self, task: str, total: int | None = None, unit: str = "") -> None:
         self.end()
         self._task = Task(task, total, unit)
+        if not self._is_live:
+            return
         self._bars = Progress(
-            _NameColumn(),
-            BarColumn(bar_width=22),
-            TextColumn("{task.fields[facts]}", markup=False),
+            _NameColumn(table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=BAR_WIDTH, table_column=Column(width=BAR_WIDTH)),
+            # What does not fit is cut here, never off the name or the bar.
+            TextColumn(
+                "{task.fields[facts]}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            expand=True,
             console=self._console,
             refresh_per_second=REFRESHES_A_SECOND,
-            auto_refresh=self._console.is_terminal,
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -61,6 +72,8 @@ class LiveScreen(Screen):
         if self._bars is not None:
             self._draw()
             self._bars.stop()
+        elif self._task is not None:
+            self._print(Text(self._task.line()))
         self._bars = self._task = None
 
     def message(self, text: str) -> None:
@@ -110,8 +123,7 @@ class LiveScreen(Screen):
         if self._bars is None or self._task is None:
             return
         self._drawn = time.monotonic()
-        name_width = max(9, len(self._task.name))
-        facts = Text(self._task.line()[name_width:].strip(), overflow="ellipsis", no_wrap=True)
+        facts = Text(self._task.facts(), overflow="ellipsis", no_wrap=True)
         self._bars.update(self._bars.task_ids[0], completed=self._task.done, facts=facts)
 
 

@@ -17,6 +17,7 @@ from electra_cli.errors import ElectraError
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_OF_SILENCE = 25.0
 SECONDS_WORTH_A_LAST_LINE = 1.0
+SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class PlainScreen(Screen):
@@ -96,7 +97,11 @@ class PlainScreen(Screen):
             print(line, file=stream or sys.stderr, flush=True)
 
     def _break_silence(self) -> None:
-        while not self._closed.wait(1.0):
+        while not self._closed.wait(SECONDS_BETWEEN_LOOKS):
             task = self._task
             if task is not None and time.monotonic() - self._last >= SECONDS_OF_SILENCE:
-                self._write(task.line())
+                try:
+                    self._write(task.line())
+                except BrokenPipeError:
+                    # Nobody listens; the command itself will notice at its next line.
+                    return

@@ -28,9 +28,13 @@ class Task:
 
     def line(self) -> str:
         """`count     42 %  0.8/2.0 GB  61 MB/s  0:00:33   peak 1.4 GB`."""
-        parts = [f"{safe(self.name, one_line=True):<9}", self.amount()]
+        return f"{safe(self.name, one_line=True):<9}  {self.facts()}".rstrip()
+
+    def facts(self) -> str:
+        """The line without the name."""
+        parts = [self.amount()]
         if self.total:
-            parts.insert(1, f"{100 * self.done / self.total:3.0f} %")
+            parts.insert(0, f"{100 * self.done / self.total:3.0f} %")
         if self.done and self.seconds >= 0.5:
             parts.append(self.rate())
         parts.append(clock(self.seconds))
