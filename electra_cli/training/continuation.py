@@ -61,6 +61,15 @@ def _resumed(path: Path, identity: Identity, steps: int) -> Decision:
             hint="take the settings of the run (resolved.toml in its folder), or leave --resume out to begin "
             "a new run",
         )
+    planned = manifest.values.get("pretrain.steps")
+    if isinstance(planned, int) and steps < planned:
+        raise InputError(
+            f"{run.path} was planned for {planned:,} steps; pretrain.steps = {steps:,} would end it earlier, "
+            "and its learning rate would jump",
+            path=run.path,
+            key="pretrain.steps",
+            hint=f"the number of steps may only grow; touch {run.stop_request} ends a run with a checkpoint",
+        )
     return Decision(
         run=run,
         manifest=manifest,

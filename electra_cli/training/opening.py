@@ -5,7 +5,6 @@ from pathlib import Path
 
 from electra_cli import durable
 from electra_cli.errors import CorruptError
-from electra_cli.kernels.masked_sampling import choose_implementation
 from electra_cli.progress import Progress
 from electra_cli.project import dump_toml
 from electra_cli.training import checkpoint
@@ -20,7 +19,7 @@ from electra_cli.training.processes import shared_text
 from electra_cli.training.run import Run
 from electra_cli.training.run_folder import Manifest, RunFolder, create_run
 from electra_cli.training.signals import StopRequest
-from electra_cli.training.start import Job, make_engine, make_manifest, make_run
+from electra_cli.training.start import Job, make_engine, make_manifest, make_run, sampler_of
 from electra_cli.training.warm_start import start_from
 from electra_cli.training.weights import count_parameters
 
@@ -131,7 +130,7 @@ def _introduce(job: Job, run: Run, folder: RunFolder, decision: Decision, journa
     networks = " · ".join(
         f"{network} {count / 1e6:.1f} M" for network, count in count_parameters(run.plan.objective).items()
     )
-    sampler, reason = choose_implementation(settings.pretrain.sampler, run.plan.engine.device)
+    sampler, reason = sampler_of(job, run.plan.engine)
     journal.message(
         f"model  {networks} · sampler: {sampler} ({reason}) · {run.plan.engine.describe()} · "
         f"micro-batch {run.plan.micro_batch_size}"

@@ -16,7 +16,8 @@ from electra_cli import durable
 from electra_cli.data.shards import ShardSet
 from electra_cli.data.vocabulary import Vocabulary, continuation_ids
 from electra_cli.distributed import Ranks
-from electra_cli.errors import InputError
+from electra_cli.errors import InputError, Problem, ProjectError
+from electra_cli.kernels.masked_sampling import choose_implementation
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives import find
 from electra_cli.objectives.base import Losses, Objective, VocabularyFacts
@@ -102,6 +103,7 @@ def make_engine(job: Job, manifest: Manifest | None = None) -> Engine:
 def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
     """The networks with their initial weights, on the device, and a run at step 0 over them."""
     settings = job.settings
+    sampler_of(job, engine)
     facts = _vocabulary_facts(job.vocabulary, whole_word=settings.masking.whole_word)
     kind = find(settings.objective.use, job.project.root)
     objective = kind(settings, facts, sampler=settings.pretrain.sampler).to(engine.device).train()
@@ -126,6 +128,20 @@ def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
         vocabulary_sha256=job.vocabulary.sha256,
         interval=Interval(engine.sum_dtype),
     )
+
+
+def sampler_of(job: Job, engine: Engine) -> tuple[str, str]:
+    """The sampling kernel that serves here, and why; ProjectError where the wanted one cannot."""
+    try:
+        return choose_implementation(job.settings.pretrain.sampler, engine.device)
+    except ValueError as error:
+        message = f"pretrain.sampler: {error}"
+        raise ProjectError(
+            message,
+            problems=(Problem("pretrain.sampler", message),),
+            key="pretrain.sampler",
+            hint='sampler = "auto" takes what runs here',
+        ) from error
 
 
 def _vocabulary_facts(vocabulary: Vocabulary, *, whole_word: bool) -> VocabularyFacts:
