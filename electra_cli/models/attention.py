@@ -107,7 +107,7 @@ class _BlockAttention(torch.autograd.Function):
         remaining = iter(saved)
         for rows, heads in _blocks(batch, num_heads, sequence):
             weight_NSS = next(remaining)
-            kept_NSS = next(remaining) if ctx.dropout else None
+            kept_NSS = next(remaining).to(weight_NSS.dtype) if ctx.dropout else None
             of_query_NSK, of_key_NSK, of_value_NSK = of_qkv[:, rows, heads].flatten(1, 2).unbind(0)
             of_context_NSK = of_context_BHSK[rows, heads].flatten(0, 1)
             used_NSS = weight_NSS if kept_NSS is None else weight_NSS * kept_NSS

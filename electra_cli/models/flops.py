@@ -1,0 +1,128 @@
+"""What a training step costs in floating-point operations: our count, and the paper's own.
+
+Ours counts matrix products alone: 2 operations a multiplication, look-ups 0, the backward pass twice the
+forward pass, the vocabulary head only at the masked positions. The paper's counts every bias, activation,
+dropout and LayerNorm, look-ups as products with the whole table, and the backward pass like the forward pass.
+"""
+
+from dataclasses import dataclass
+
+from electra_cli.models.sizes import EncoderConfig
+
+BACKWARD = 2
+"""Backward pass relative to forward: one product for the input's gradient, one for the weight's."""
+
+
+def encoder_forward(config: EncoderConfig, sequence_length: int) -> int:
+    """Matmul FLOPs of an encoder for one token of a row."""
+    width = config.hidden_size
+    projections = 2 * width * 4 * width
+    scores_and_values = 2 * 2 * sequence_length * width
+    feed_forward = 2 * 2 * width * config.feed_forward_size
+    layers = config.num_layers * (projections + scores_and_values + feed_forward)
+    return layers + (2 * config.embedding_size * width if config.has_projection else 0)
+
+
+def masked_lm_forward(config: EncoderConfig) -> int:
+    """Matmul FLOPs of the generator's head for one masked token: dense, then the vocabulary."""
+    return 2 * config.embedding_size * (config.hidden_size + config.vocab_size)
+
+
+def discriminator_head_forward(config: EncoderConfig) -> int:
+    """Matmul FLOPs of the discriminator's head for one token."""
+    return 2 * config.hidden_size * (config.hidden_size + 1)
+
+
+def electra_training(
+    discriminator: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+) -> float:
+    """Matmul FLOPs of a training step for one token, forward and backward of both networks."""
+    forward = (
+        encoder_forward(discriminator, sequence_length)
+        + discriminator_head_forward(discriminator)
+        + encoder_forward(generator, sequence_length)
+        + masked_fraction * masked_lm_forward(generator)
+    )
+    return (1 + BACKWARD) * forward
+
+
+PAPER_MASKED_FRACTION = 0.15625
+"""The share of masked tokens in all of the paper's own counts, the large models' 25 % included."""
+
+
+@dataclass(frozen=True)
+class _PaperCost:
+    """Operations an element, as the paper's public script counts them."""
+
+    dropout: int = 4
+    layer_norm: int = 5
+    activation: int = 8
+    softmax: int = 5
+
+
+_PAPER = _PaperCost()
+
+
+def _paper_layer(config: EncoderConfig, sequence_length: int) -> int:
+    """One layer, one token."""
+    width, inner, heads = config.hidden_size, config.feed_forward_size, config.num_heads
+    products = 2 * width * (4 * width + 2 * sequence_length + 2 * inner)
+    attention_weights = sequence_length * heads * (_PAPER.softmax + _PAPER.dropout + 1)
+    biases = 3 * width + width + inner + width
+    # The script counts the LayerNorm behind attention once a token instead of once a value.
+    residuals = 2 * width * (_PAPER.dropout + 1) + _PAPER.layer_norm * (width + 1)
+    return products + attention_weights + biases + residuals + _PAPER.activation * inner
+
+
+def _paper_embeddings(config: EncoderConfig, sequence_length: int) -> int:
+    """Look-ups as dense products with one-hot rows, one token."""
+    size, width = config.embedding_size, config.hidden_size
+    tables = 2 * size * (config.vocab_size + sequence_length + config.num_segments)
+    rest = size * (2 + _PAPER.layer_norm + _PAPER.dropout)
+    projection = (2 * size + 1) * width if config.has_projection else 0
+    return tables + rest + projection
+
+
+def _paper_masked_lm(config: EncoderConfig) -> int:
+    """The head before and over the vocabulary, one masked token."""
+    size, vocab = config.embedding_size, config.vocab_size
+    transform = size * (2 * config.hidden_size + 1 + _PAPER.activation + _PAPER.layer_norm)
+    return transform + vocab * (2 * size + _PAPER.softmax + 2)
+
+
+def _paper_discriminator_head(config: EncoderConfig) -> int:
+    return config.hidden_size * (2 * config.hidden_size + 1 + _PAPER.activation + 2)
+
+
+def paper_masked_lm_training(
+    config: EncoderConfig, *, sequence_length: int, masked_fraction: float = PAPER_MASKED_FRACTION
+) -> float:
+    """The paper's count for a token in a training step of BERT, or of ELECTRA's generator."""
+    forward = (
+        config.num_layers * _paper_layer(config, sequence_length)
+        + _paper_embeddings(config, sequence_length)
+        + masked_fraction * _paper_masked_lm(config)
+    )
+    return 2 * forward
+
+
+def paper_electra_training(
+    discriminator: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float = PAPER_MASKED_FRACTION,
+) -> float:
+    """The paper's count for a token in a training step of ELECTRA."""
+    forward = (
+        discriminator.num_layers * _paper_layer(discriminator, sequence_length)
+        + _paper_embeddings(discriminator, sequence_length)
+        + _paper_discriminator_head(discriminator)
+    )
+    return 2 * forward + paper_masked_lm_training(
+        generator, sequence_length=sequence_length, masked_fraction=masked_fraction
+    )

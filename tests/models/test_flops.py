@@ -1,0 +1,86 @@
+"""Counts of floating-point operations: ours by hand and by torch's counter, the paper's by its figures."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small_networks import BASE, CONFIGS, make_networks, one_piece_rows
+from torch.utils.flop_counter import FlopCounterMode
+
+from electra_cli.models.flops import (
+    discriminator_head_forward,
+    electra_training,
+    encoder_forward,
+    masked_lm_forward,
+    paper_electra_training,
+    paper_masked_lm_training,
+)
+from electra_cli.models.sizes import SIZES, EncoderConfig
+
+
+def published(width: int, layers: int, embedding: int) -> EncoderConfig:
+    return replace(
+        BASE,
+        vocab_size=30_522,
+        num_layers=layers,
+        hidden_size=width,
+        feed_forward_size=4 * width,
+        num_heads=max(1, width // 64),
+        embedding_size=embedding,
+    )
+
+
+SMALL = published(256, 12, 128), published(64, 12, 128)
+BASE_PAIR = published(768, 12, 768), published(256, 12, 768)
+LARGE = published(1024, 24, 1024), published(256, 24, 1024)
+
+
+@pytest.mark.parametrize(
+    ("pair", "length", "rows", "figure"),
+    [
+        (SMALL, 128, 128 * 1_000_000, "1.29e+18"),
+        (BASE_PAIR, 512, 256 * 766_000, "6.42e+19"),
+        (LARGE, 512, 2048 * 400_000, "7.12e+20"),
+        (LARGE, 512, 2048 * 1_750_000, "3.11e+21"),
+    ],
+)
+def test_the_papers_count_gives_the_papers_figures(pair, length, rows, figure):
+    total = paper_electra_training(*pair, sequence_length=length) * length * rows
+    assert f"{total:.2e}" == figure
+
+
+def test_the_papers_count_of_bert_base():
+    total = paper_masked_lm_training(BASE_PAIR[0], sequence_length=512) * 512 * 256 * 1_000_000
+    assert f"{total:.2e}" == "6.43e+19"
+
+
+@pytest.mark.parametrize(
+    ("pair", "length", "share"), [(SMALL, 128, 0.272), (BASE_PAIR, 512, 0.253), (LARGE, 512, 0.147)]
+)
+def test_the_generators_share_of_a_step_in_the_papers_count(pair, length, share):
+    generator = paper_masked_lm_training(pair[1], sequence_length=length)
+    assert generator / paper_electra_training(*pair, sequence_length=length) == pytest.approx(share, abs=5e-4)
+
+
+def test_a_token_of_electra_small_costs_about_70_million():
+    cost = electra_training(*SMALL, sequence_length=128, masked_fraction=0.15)
+    assert cost == pytest.approx(70e6, rel=0.01)
+    row = SIZES["small"]
+    assert (row.hidden_size, row.num_layers, row.embedding_size) == (256, 12, 128)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_our_count_equals_the_products_that_torch_runs(name):
+    config = CONFIGS[name]
+    networks = make_networks(config)
+    batch = one_piece_rows([8, 8], 8)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        hidden_BSD = networks.encoder(*batch.all())
+        encoder = counter.get_total_flops()
+        networks.discriminator_head(hidden_BSD)
+        discriminator = counter.get_total_flops() - encoder
+        networks.masked_lm_head(hidden_BSD.flatten(0, 1)[:3], networks.encoder.embeddings.word_VE)
+        masked_lm = counter.get_total_flops() - encoder - discriminator
+    assert encoder == 16 * encoder_forward(config, 8)
+    assert discriminator == 16 * discriminator_head_forward(config)
+    assert masked_lm == 3 * masked_lm_forward(config)
