@@ -67,12 +67,12 @@ def ensure_vocabulary(project: Project, progress: Progress, *, build: bool = Tru
 
     InputError when it is missing and `build` is false, or belongs to other settings.
     """
+    manifest = project.vocab_dir / "manifest.json"
+    if not manifest.is_file() and not build:
+        raise _missing("vocabulary", project.vocab_dir, "electra build-vocab")
     from electra_cli.data.vocabulary import build_vocabulary, load_vocabulary
 
-    manifest = project.vocab_dir / "manifest.json"
     if not manifest.is_file():
-        if not build:
-            raise _missing("vocabulary", project.vocab_dir, "electra build-vocab")
         if not _another_builds(manifest, progress):
             progress.message("vocab/ is missing: building it, as electra build-vocab does")
             return build_vocabulary(project, progress).vocabulary
@@ -89,9 +89,9 @@ def ensure_shards(
     InputError when something is missing and `build` is false, or when the shards are of another
     vocabulary; CorruptError when a file is damaged.
     """
+    vocabulary = ensure_vocabulary(project, progress, build=build)
     from electra_cli.data.shards import build_shards, open_shards
 
-    vocabulary = ensure_vocabulary(project, progress, build=build)
     manifest = project.shards_dir / "manifest.json"
     if not manifest.is_file():
         if not build:
