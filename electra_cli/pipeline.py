@@ -72,10 +72,9 @@ def ensure_vocabulary(project: Project, progress: Progress, *, build: bool = Tru
         raise _missing("vocabulary", project.vocab_dir, "electra build-vocab")
     from electra_cli.data.vocabulary import build_vocabulary, load_vocabulary
 
-    if not manifest.is_file():
-        if not _another_builds(manifest, progress):
-            progress.message("vocab/ is missing: building it, as electra build-vocab does")
-            return build_vocabulary(project, progress).vocabulary
+    if not manifest.is_file() and not _another_builds(manifest, progress):
+        progress.message("vocab/ is missing: building it, as electra build-vocab does")
+        return build_vocabulary(project, progress).vocabulary
     vocabulary = load_vocabulary(project.vocab_dir)
     _warn_of_differences(vocabulary.manifest, "vocab", project.settings.vocab, progress)
     return vocabulary

@@ -39,7 +39,20 @@ SIZE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
 }
 """Settings that follow from `model.size` where nobody set them (Clark et al. 2020, Table 6)."""
 
-_PATH_KEYS = ("corpus.files", "vocab.path", "pretrain.init_from", "evaluate.data")
+_PATH_KEYS = frozenset(
+    {
+        "corpus.files",
+        "corpus.source.files",
+        "vocab.path",
+        "objective.use",
+        "pretrain.init_from",
+        "evaluate.data",
+        "evaluate.task.train",
+        "evaluate.task.dev",
+        "evaluate.task.test",
+    }
+)
+"""Settings that hold a path, or may."""
 
 
 @dataclass(frozen=True)
@@ -145,24 +158,27 @@ def changed_settings(settings: ProjectSettings) -> dict[str, str]:
 
 def _from_working_folder(override: Override, here: Path, root: Path) -> Override:
     """Paths given by `--set` start at the working directory, unlike those in the file."""
-    if here == root or override.key not in _PATH_KEYS:
+    if here == root:
         return override
-    value = override.value
+    return Override(override.key, _rebased(override.key, override.value, here), override.source)
+
+
+def _rebased(key: str, value: object, here: Path) -> object:
     if isinstance(value, list):
-        return Override(override.key, [_absolute(item, here) for item in value], override.source)
-    is_hub_name = override.key == "pretrain.init_from" and not (here / str(value)).exists()
-    return override if is_hub_name else Override(override.key, _absolute(value, here), override.source)
+        return [_rebased(key, item, here) for item in value]
+    if isinstance(value, dict):
+        return {name: _rebased(f"{key}.{name}", item, here) for name, item in value.items()}
+    if key not in _PATH_KEYS or not isinstance(value, str) or not value or "://" in value:
+        return value
+    if key in ("pretrain.init_from", "objective.use") and not (here / value.partition(":")[0]).exists():
+        # A model of the Hub, or a built-in objective.
+        return value
+    return str(_absolute_path(here / Path(value).expanduser()))
 
 
 def _absolute_path(path: Path) -> Path:
     # Path.resolve would follow symbolic links, and names in messages would no longer be those typed.
     return Path(os.path.abspath(path))  # noqa: PTH100
-
-
-def _absolute(value: object, here: Path) -> object:
-    if not isinstance(value, str) or not value or "://" in value:
-        return value
-    return str(_absolute_path(here / Path(value).expanduser()))
 
 
 def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:

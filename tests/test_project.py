@@ -112,6 +112,13 @@ def test_paths_of_set_start_at_the_working_directory(tmp_path: Path) -> None:
     assert project.resolve(project.settings.evaluate.data) == tmp_path / "glue"
     # Nothing of that name lies here, so it may be a name on the Hub.
     assert project.settings.pretrain.init_from == "google/name"
+    sets = [
+        'corpus.source=[{name="a", files=["x"]}]',
+        'evaluate.task=[{name="t", train="t.tsv", dev="d.tsv"}]',
+    ]
+    project = load_project(folder / "project.toml", sets, environ={}, cwd=tmp_path)
+    assert project.settings.corpus.source[0].files == [str(tmp_path / "x")]
+    assert project.settings.evaluate.task[0].train == str(tmp_path / "t.tsv")
 
 
 def test_a_recipe_in_place_starts_at_the_working_directory(tmp_path: Path) -> None:
@@ -334,7 +341,7 @@ tables = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=40, derandomize=True, deadline=None)
 @given(values=tables)
 def test_property_P29_a_dumped_project_loads_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, object]
