@@ -66,7 +66,7 @@ def test_a_batch_holds_the_rows_of_its_samples() -> None:
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.integers(0, 300), st.sampled_from([1, 2, 3, 6]), st.integers(1, 2))
 def test_P01_P02_ranks_share_each_batch_in_contiguous_slices(first: int, world: int, number: int) -> None:
-    rows = some_rows(30)
+    rows = some_rows(60)
     alone = take(stream(rows, first=first), number)
     together = [take(stream(rows, first=first, ranks=Ranks(r, world)), number) for r in range(world)]
     for n, batch in enumerate(alone):
