@@ -68,7 +68,8 @@ def _vocabulary(project: Project, manifest: Mapping[str, object]) -> Found:
         return Condition.MISSING, ""
     for key, old, new in setting_differences(manifest, "vocab", project.settings.vocab):
         return Condition.STALE, f"{key} was {old}, is {new}"
-    changed = input_change(project, manifest)
+    # A vocabulary of one's own does not depend on the corpus.
+    changed = "" if project.settings.vocab.path else input_change(project, manifest)
     if changed:
         return Condition.STALE, changed
     size = manifest.get("size")
