@@ -1,0 +1,64 @@
+"""`electra build-vocab`: the vocabulary, learned from the corpus."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from electra_cli.commands._options import ForceOption, FormatOption, OutputFormat, ProjectOption, SetOption
+from electra_cli.commands._screen import open_screen
+
+if TYPE_CHECKING:
+    from electra_cli.data.vocabulary import VocabularyReport
+
+
+def build_vocab(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CORPUS]...", help="Files and folders, in place of corpus.files."),
+    ] = None,
+    project: ProjectOption = None,
+    sets: SetOption = None,
+    force: ForceOption = False,
+    output: FormatOption = OutputFormat.AUTO,
+) -> None:
+    """Learn a vocabulary from the corpus, the same to the byte every time."""
+    from electra_cli.data.vocabulary import build_vocabulary
+    from electra_cli.project import load_project
+
+    named = [f"corpus.files={json.dumps([str(path) for path in paths])}"] if paths else []
+    with open_screen("build-vocab", output) as screen:
+        report = build_vocabulary(load_project(project, [*(sets or []), *named]), screen, force=force)
+        vocabulary = report.vocabulary
+        screen.result(
+            {
+                "folder": str(vocabulary.folder),
+                "is_fresh": report.is_fresh,
+                "size": vocabulary.size,
+                "sha256": vocabulary.sha256,
+                "tokens_per_word": report.tokens_per_word,
+                "unknown_fraction": report.unknown_fraction,
+                "character_coverage": report.character_coverage,
+            },
+            _lines(report),
+            next_command="electra shard-corpus",
+        )
+
+
+def _lines(report: "VocabularyReport") -> list[str]:
+    name = report.vocabulary.folder.name
+    files = ["tokenizer.json", "vocab.txt", "manifest.json"]
+    if not report.is_fresh:
+        lines = [f"{name}/ is up to date"]
+    else:
+        there = [file for file in files if (report.vocabulary.folder / file).exists()]
+        lines = ["  ".join(f"{name}/{file}" for file in there)]
+    figures = [f"{report.vocabulary.size:,} pieces"]
+    if report.tokens_per_word is not None:
+        figures.append(f"{report.tokens_per_word:.2f} tokens per word")
+    if report.unknown_fraction is not None:
+        figures.append(f"{100 * report.unknown_fraction:.2f} % unknown")
+    if report.character_coverage is not None:
+        figures.append(f"{100 * report.character_coverage:.2f} % of characters covered")
+    return [*lines, " · ".join(figures)]

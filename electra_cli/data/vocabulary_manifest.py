@@ -1,0 +1,171 @@
+"""`vocab/manifest.json`: what a vocabulary was made of, and how two makings differ."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from electra_cli.data.documents import CorpusFile
+from electra_cli.durable import sha256_file, write_bytes, write_json
+from electra_cli.errors import CorruptError, InputError
+from electra_cli.settings import ProjectSettings
+
+FORMAT = "electra-vocabulary-1"
+NAME = "manifest.json"
+REMEMBERED = ".inputs.json"
+"""Sizes, times and inodes of the inputs, so that unchanged files are not hashed again."""
+_CHECKSUM = "checksum"
+_REBUILD = "electra build-vocab --force builds it again"
+
+
+def recorded_settings(settings: ProjectSettings) -> dict[str, Any]:
+    """The settings that a vocabulary depends on."""
+    corpus = settings.corpus
+    if settings.vocab.path:
+        return {"vocab": settings.vocab.model_dump(mode="json", exclude={"size", "sample_bytes"})}
+    return {
+        "vocab": settings.vocab.model_dump(mode="json"),
+        "corpus": {
+            "document": corpus.document,
+            "text_column": corpus.text_column,
+            "encoding_errors": corpus.encoding_errors,
+            "source": [{"name": source.name, "weight": source.weight} for source in corpus.source],
+        },
+    }
+
+
+def _dumped(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
+def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write manifest.json with a checksum over the rest of it; it makes the folder a vocabulary."""
+    checksum = hashlib.sha256(_dumped(content)).hexdigest()
+    write_bytes(folder / NAME, _dumped({**content, _CHECKSUM: checksum}))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest; `InputError` where there is none of ours, `CorruptError` where it is damaged."""
+    path = folder / NAME
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            f"there is no vocabulary in {folder}", path=folder, hint="run electra build-vocab first"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
+    damaged = CorruptError(f"{path} is damaged: it is not what build-vocab wrote", path=path, hint=_REBUILD)
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise damaged from error
+    if not isinstance(content, dict):
+        raise damaged
+    checksum = content.pop(_CHECKSUM, None)
+    if checksum is None and not str(content.get("format", "")).startswith("electra-vocabulary"):
+        raise InputError(f"{path} is no manifest of build-vocab", path=path, hint="name another folder")
+    if _dumped({**content, _CHECKSUM: hashlib.sha256(_dumped(content)).hexdigest()}) != data:
+        raise damaged
+    if content.get("format") != FORMAT:
+        raise InputError(
+            f"{path} has the format {content.get('format')}; this version reads {FORMAT}",
+            path=path,
+            hint=_REBUILD,
+        )
+    return content
+
+
+class Inputs:
+    """Path, bytes and sha256 of the files read; one that looks as it did before is not hashed again."""
+
+    def __init__(self, files: tuple[CorpusFile, ...], folder: Path, threads: int = 2) -> None:
+        self._files = files
+        self._folder = folder
+        self._stamps: dict[str, list[Any]] = {}
+        remembered = _remembered(folder)
+        with ThreadPoolExecutor(threads) as pool:
+            hashes = list(pool.map(lambda file: self._hash(file, remembered), files))
+        self.facts: list[dict[str, Any]] = [
+            {"path": shown(file), "bytes": file.num_bytes, "sha256": sha256, "source": file.source}
+            for file, sha256 in zip(files, hashes, strict=True)
+        ]
+
+    def _hash(self, file: CorpusFile, remembered: Mapping[str, list[Any]]) -> str:
+        if file.is_remote:
+            return ""
+        name = os.fspath(file.path.absolute()).encode("utf-8", "backslashreplace").decode()
+        stamp = self._stamp(file)
+        known = remembered.get(name, [])
+        sha256 = str(known[-1]) if known[:-1] == stamp else sha256_file(file.path)
+        self._stamps[name] = [*stamp, sha256]
+        return sha256
+
+    def _stamp(self, file: CorpusFile) -> list[int]:
+        try:
+            status = file.path.stat()
+        except OSError as error:
+            raise InputError(f"cannot read {file.name}: {error.strerror}", path=file.name) from error
+        return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+    def check_unchanged(self) -> None:
+        """`InputError` if a file was changed since it was hashed, so that what was learned is not of it."""
+        for file in self._files:
+            if file.is_remote:
+                continue
+            name = os.fspath(file.path.absolute()).encode("utf-8", "backslashreplace").decode()
+            if self._stamps[name][:-1] != self._stamp(file):
+                raise InputError(
+                    f"{file.name} changed while it was being read",
+                    path=file.name,
+                    hint="run the command again",
+                )
+
+    def remember(self) -> None:
+        """Keep the hashes for the next time, where they are not yet kept."""
+        if _remembered(self._folder) != self._stamps:
+            write_json(self._folder / REMEMBERED, self._stamps)
+
+
+def shown(file: CorpusFile) -> str:
+    """A file's name as UTF-8, whatever bytes it has on disk."""
+    return file.name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _remembered(folder: Path) -> dict[str, list[Any]]:
+    try:
+        content = json.loads((folder / REMEMBERED).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def differences(
+    there: Mapping[str, Any], settings: Mapping[str, Any], inputs: list[dict[str, Any]]
+) -> list[str]:
+    """How the vocabulary that lies there differs from the wanted one, each with both values."""
+    found = list(_setting_differences(there.get("settings", {}), settings))
+    old = {entry["path"]: entry for entry in there.get("inputs", [])}
+    new = {entry["path"]: entry for entry in inputs}
+    for path in [p for p in new if p not in old][:3]:
+        found.append(f"{path}: not there, {new[path]['bytes']:,} bytes now")
+    for path in [p for p in old if p not in new][:3]:
+        found.append(f"{path}: {old[path]['bytes']:,} bytes there, missing now")
+    for path in [p for p in new if p in old and new[p] != old[p]][:3]:
+        found.append(f"{path}: {_brief(old[path])} there, {_brief(new[path])} now")
+    return found
+
+
+def _setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for table in sorted({*old, *new}):
+        before, after = old.get(table, {}), new.get(table, {})
+        for key in sorted({*before, *after}):
+            if key in before and key in after and before[key] != after[key]:
+                yield f"{table}.{key}: {json.dumps(before[key])} there, {json.dumps(after[key])} now"
+
+
+def _brief(entry: Mapping[str, Any]) -> str:
+    return f"{entry['bytes']:,} bytes, sha256 {str(entry['sha256'])[:16]}…"

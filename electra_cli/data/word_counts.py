@@ -1,0 +1,91 @@
+"""Text → how often each word occurs, in memory bounded whatever the text.
+
+Text is first counted by stretches between blanks, which is cheap; only distinct stretches pass through the
+normaliser and the pre-tokenizer. Both treat the text on either side of a blank alone, so the counts are those
+of the whole text.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from electra_cli.data.documents import cut_into_parts
+
+MAX_STRETCHES = 500_000
+MAX_WORDS = 4_000_000
+_LONG_STRETCH = 64
+"""Text whose stretches are longer than this on average repeats too little to be counted by stretches."""
+
+# The ideographs that BERT's cleaning surrounds with blanks: each is a word.
+_IDEOGRAPH = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
+
+
+class WordCounter:
+    """Counts the words of texts as a tokenizer would cut them; of words over `max_chars` only the number."""
+
+    def __init__(
+        self, normalizer: Any, pre_tokenizer: Any, max_chars: int, *, splits_ideographs: bool
+    ) -> None:
+        self._normalizer = normalizer
+        self._pre_tokenizer = pre_tokenizer
+        self._max_chars = max_chars
+        self._splits_ideographs = splits_ideographs
+        self._stretches: dict[int, Counter[str]] = {}
+        self.words: dict[str, int] = {}
+        self.characters: Counter[str] = Counter()
+        """Characters as they stand in the text, without blanks and line ends."""
+        self.num_long_words = 0
+        self.num_pruned_words = 0
+        """Words seen once that were forgotten when there were more than `MAX_WORDS`."""
+
+    def add(self, text: str, times: int = 1) -> None:
+        """Count a text as often as `times` says."""
+        for part in cut_into_parts(text.replace("\n", " ").replace("\t", " ").replace("\r", " ")):
+            self._add_part(part, times)
+
+    def _add_part(self, text: str, times: int) -> None:
+        stretches = self._stretches.setdefault(times, Counter())
+        if self._splits_ideographs and not text.isascii() and (ideographs := _IDEOGRAPH.findall(text)):
+            stretches.update(ideographs)
+            text = _IDEOGRAPH.sub(" ", text)
+        found = text.split(" ")
+        if len(text) > _LONG_STRETCH * len(found):
+            self._count([text], times)
+            return
+        stretches.update(found)
+        if len(stretches) > MAX_STRETCHES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring `words` and `characters` up to date."""
+        for times, stretches in self._stretches.items():
+            by_count: dict[int, list[str]] = {}
+            for stretch, count in stretches.items():
+                by_count.setdefault(count * times, []).append(stretch)
+            for count, group in by_count.items():
+                self._count(_joined(group), count)
+        self._stretches = {}
+
+    def _count(self, texts: "Iterator[str] | list[str]", count: int) -> None:
+        words = self.words
+        for text in texts:
+            for character, occurrences in Counter(text).items():
+                self.characters[character] += count * occurrences
+            for word, _ in self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text)):
+                if len(word) > self._max_chars:
+                    self.num_long_words += count
+                else:
+                    words[word] = words.get(word, 0) + count
+        self.characters.pop(" ", None)
+        if len(words) > MAX_WORDS:
+            self.words = {word: number for word, number in words.items() if number > 1}
+            self.num_pruned_words += len(words) - len(self.words)
+
+
+def _joined(stretches: list[str], size: int = 1000) -> Iterator[str]:
+    for start in range(0, len(stretches), size):
+        yield " ".join(stretches[start : start + size])
