@@ -166,6 +166,8 @@ class Electra(Objective):
             chosen.weight_M,
             draw(batch, chosen, key=self._key("samples", batch)),
             temperature=self.temperature,
+            # A sampled [PAD] would train the one row of the table that transformers keeps out of training.
+            forbidden_M=torch.full_like(chosen.target_M, self.vocabulary.padding_id),
             implementation=self.sampler,
         )
 

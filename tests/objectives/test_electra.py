@@ -276,6 +276,14 @@ def test_temperature_flattens_the_samples_and_leaves_the_loss_alone():
     assert accuracies[0] > accuracies[1] > accuracies[2]
 
 
+def test_case_C05_no_token_is_ever_replaced_by_padding():
+    objective, batch = electra(), random_batch(64, 32, VOCABULARY, full=True)
+    with torch.no_grad():
+        # As likely as the 119 other ids together.
+        objective.generator.head.bias_V[0] = 4.8
+    assert not (corrupted_input(objective, batch) == 0).any()
+
+
 def test_one_batch_is_learnt_by_heart():
     # Samples at temperature 2: a generator that knows the batch still errs, so there is something to detect.
     settings = small_settings(
