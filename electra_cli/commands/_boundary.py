@@ -32,7 +32,8 @@ def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes instead of a UnicodeEncodeError.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    command = next((word for word in arguments if not word.startswith("-")), "electra")
+    words = [word for word in arguments if not word.startswith("-")]
+    command = " ".join(words[: 2 if words[:1] in (["config"], ["runs"]) else 1]) or "electra"
     output = _wanted_format(arguments)
     try:
         code = app(args=list(arguments), prog_name="electra", standalone_mode=False)

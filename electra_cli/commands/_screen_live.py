@@ -102,6 +102,7 @@ class LiveScreen(Screen):
             self._print(Text.assemble("Next: ", (safe(next_command), "bold")))
 
     def table(self, title: str, columns: Sequence[str], rows: Cells) -> None:
+        self.end()
         for line in table_lines(title, columns, rows):
             self._out.print(Text(line), soft_wrap=True)
 

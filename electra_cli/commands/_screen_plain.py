@@ -79,6 +79,7 @@ class PlainScreen(Screen):
             self._write(f"Next: {safe(next_command)}")
 
     def table(self, title: str, columns: Sequence[str], rows: Cells) -> None:
+        self.end()
         for line in table_lines(title, columns, rows):
             self._write(line, sys.stdout)
 
