@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
 _SMALL_BYTES = 1 << 20
 """Below this, starting processes takes longer than the work."""
+_CHUNK_CHARACTERS = (1 << 20, 1 << 24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +124,7 @@ def part_bytes(listing: Listing) -> int:
     """Largest part: 64 KiB, less for a small corpus, so that the one part held out stays a small share."""
     if any(file.is_remote for file in listing.files):
         return 1 << 16
-    return min(1 << 16, max(512, listing.num_bytes // 20))
+    return min(1 << 16, max(128, listing.num_bytes // 24))
 
 
 class _Build:
@@ -221,7 +222,8 @@ class _Build:
 
     def _map_jobs(self, work: Path) -> Iterator[MapJob]:
         # Enough chunks to keep all processes busy, not so many that opening their tables takes time.
-        chunk_size = min(1 << 24, max(1 << 20, self._listing.num_bytes // 2048))
+        smallest, largest = _CHUNK_CHARACTERS
+        chunk_size = min(largest, max(smallest, self._listing.num_bytes // 2048))
         for chunk in read_chunks(
             self._listing,
             self._settings.corpus,
