@@ -8,7 +8,6 @@ positions; a slot that a row does not use has weight 0 and points at place 0 of 
 # B batch, S sequence, K slots of a row, M = B·K slots of the batch, V vocabulary
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -39,13 +38,6 @@ def num_chosen(num_tokens: int, fraction: float) -> int:
     return max(1, round(fraction * num_tokens))
 
 
-@lru_cache(maxsize=64)
-def _num_chosen_table(sequence_length: int, fraction: float, device: torch.device) -> Tensor:
-    # A table in place of arithmetic on the device: Python's rounding, in float64, everywhere.
-    counts = [num_chosen(tokens, fraction) for tokens in range(sequence_length + 1)]
-    return torch.tensor(counts, dtype=torch.int64, device=device)
-
-
 def choose_positions(
     batch: Batch,
     *,
@@ -68,9 +60,9 @@ def choose_positions(
     for token_id in never_masked:
         is_candidate_BS = is_candidate_BS & (token_ids_BS != token_id)
     num_slots = num_chosen(length, fraction)
-    count_B = torch.minimum(
-        _num_chosen_table(length, fraction, device)[is_real_BS.sum(1)], is_candidate_BS.sum(1)
-    )
+    # As `num_chosen`, on the device: float64 and half to even there too.
+    wanted_B = torch.round(is_real_BS.sum(1).double() * fraction).to(torch.int64).clamp(min=1)
+    count_B = torch.minimum(wanted_B, is_candidate_BS.sum(1))
     place_S = torch.arange(length, device=device)
     value_BS = keyed.uniform(key, batch.sample_B[:, None], place_S)
     if continuation_V is not None:

@@ -37,6 +37,7 @@ from electra_cli.objectives.detection import detection_figures, detection_loss, 
 from electra_cli.settings import ElectraSettings, ProjectSettings
 
 SHARINGS = ("tied", "none")
+PURPOSES = ("chosen positions", "kept tokens", "samples")
 
 
 class Generator(nn.Module):
@@ -92,6 +93,9 @@ class Electra(Objective):
         self.generator = Generator(
             generator_config(settings, *sizes), self.discriminator.encoder.embeddings if is_tied else None
         )
+        # Held-out rows are numbered from 0 as training samples are; purposes of their own keep them apart.
+        seed, purposes = settings.project.seed, [*PURPOSES, *(f"heldout {name}" for name in PURPOSES)]
+        self._keys = {purpose: keyed.key(seed, purpose) for purpose in purposes}
         self.continuation_V: Tensor | None
         self.register_buffer("continuation_V", _continuation_table(settings, vocabulary), persistent=False)
         initialise(self, seed=settings.project.seed, std=settings.model.init_std)
@@ -172,8 +176,7 @@ class Electra(Objective):
         )
 
     def _key(self, purpose: str, batch: Batch) -> int:
-        # Held-out rows are numbered from 0 as training samples are; purposes of their own keep them apart.
-        return keyed.key(self.settings.project.seed, f"heldout {purpose}" if batch.is_heldout else purpose)
+        return self._keys[f"heldout {purpose}" if batch.is_heldout else purpose]
 
 
 def _is_tied(sharing: str) -> bool:
