@@ -246,7 +246,9 @@ def test_problems_are_aligned_under_the_message() -> None:
 
 def test_an_error_names_its_place_once() -> None:
     assert error_lines(ElectraError("a.txt is bad", path="a.txt")) == ["✗ a.txt is bad"]
+    assert error_lines(ElectraError("a.txt is bad", path="/deep/a.txt")) == ["✗ a.txt is bad"]
     assert error_lines(ElectraError("bad byte", path="a.txt", line=3)) == ["✗ bad byte   (a.txt line 3)"]
+    assert error_lines(ElectraError("bad\nworse", path="a.txt")) == ["✗ bad   (a.txt)", "  worse"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """An error as the person at the terminal reads it: what, where, and what to do."""
 
+from pathlib import Path
+
 from electra_cli.commands._safe import safe
 from electra_cli.errors import ElectraError, Problem, ProjectError
 
@@ -8,11 +10,9 @@ CROSS = "✗"
 
 def error_lines(error: ElectraError) -> list[str]:
     """The message behind a cross, then one line a problem or the place, then the hint."""
-    message = safe(error.message)
-    if not (isinstance(error, ProjectError) and error.problems):
-        message += _place_of(error)
-    first, *more = message.split("\n")
-    lines = [f"{CROSS} {first}", *(f"  {line}" for line in more)]
+    first, *more = safe(error.message).split("\n")
+    place = "" if isinstance(error, ProjectError) and error.problems else _place_of(error)
+    lines = [f"{CROSS} {first}{place}", *(f"  {line}" for line in more)]
     if isinstance(error, ProjectError):
         lines += problem_lines(error.problems)
     if error.hint:
@@ -22,12 +22,13 @@ def error_lines(error: ElectraError) -> list[str]:
 
 def _place_of(error: ElectraError) -> str:
     """The file and line, where the message does not name them itself."""
-    if not error.path or (error.line is None and error.path in error.message):
+    if not error.path:
         return ""
-    if error.line is None:
-        return f"   ({safe(error.path, one_line=True)})"
-    is_named = error.path in error.message and f"line {error.line}" in error.message
-    return "" if is_named else f"   ({safe(error.path, one_line=True)} line {error.line})"
+    is_named = Path(error.path).name in error.message
+    if is_named and (error.line is None or f"line {error.line}" in error.message):
+        return ""
+    line = "" if error.line is None else f" line {error.line}"
+    return f"   ({safe(error.path, one_line=True)}{line})"
 
 
 def problem_lines(problems: tuple[Problem, ...]) -> list[str]:
