@@ -7,40 +7,25 @@ import math
 import numpy as np
 import pytest
 import torch
-from kernel_cases import random_case
+from kernel_cases import logits_only, random_case
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling import (
     NOT_FORBIDDEN,
-    MaskedSample,
     masked_sample,
     reference,
     token_log_prob,
 )
 
 
-def logits_only(logits_MV: Tensor, target: int = 0, uniform: float = 0.5, **options) -> MaskedSample:
-    """The reference on given logits: one row each, which the table passes through unchanged."""
-    rows, vocabulary = logits_MV.shape
-    return masked_sample(
-        torch.eye(rows, dtype=logits_MV.dtype),
-        logits_MV.T,
-        torch.zeros(vocabulary, dtype=logits_MV.dtype),
-        torch.full((rows,), target),
-        torch.ones(rows),
-        torch.full((rows,), uniform, dtype=torch.float64),
-        implementation="reference",
-        **options,
-    )
-
-
 def test_three_ids_by_hand():
     """Weights 1, 2, 5 of 8: cumulative shares 0.125, 0.375, 1."""
     logits_1V = torch.tensor([[1.0, 2.0, 5.0]]).log()
-    result = logits_only(logits_1V, target=1)
+    result = logits_only(logits_1V, "reference", target=1)
     assert result.loss_sum.item() == pytest.approx(math.log(8 / 2), rel=1e-6)
     drawn = [
-        logits_only(logits_1V, uniform=u).sampled_M.item() for u in (0.0, 0.124, 0.126, 0.374, 0.376, 0.999)
+        logits_only(logits_1V, "reference", uniform=u).sampled_M.item()
+        for u in (0.0, 0.124, 0.126, 0.374, 0.376, 0.999)
     ]
     assert drawn == [0, 0, 1, 1, 2, 2]
 
@@ -48,18 +33,20 @@ def test_three_ids_by_hand():
 def test_the_sample_is_found_across_blocks():
     """300 equal logits: id = floor(300 u), whichever of the three blocks it lies in."""
     for u in (0.0, 0.25, 0.42, 0.43, 0.5, 0.853, 0.9999):
-        assert logits_only(torch.zeros(1, 300), uniform=u).sampled_M.item() == math.floor(300 * u)
+        assert logits_only(torch.zeros(1, 300), "reference", uniform=u).sampled_M.item() == math.floor(
+            300 * u
+        )
 
 
 def test_largest_uniform_draws_the_last_id_of_weight_above_zero():
     logits_1V = torch.full((1, 300), -1e30)
     logits_1V[0, [2, 140]] = 0.0
-    assert logits_only(logits_1V, uniform=1 - 2.0**-53).sampled_M.item() == 140
+    assert logits_only(logits_1V, "reference", uniform=1 - 2.0**-53).sampled_M.item() == 140
 
 
 def test_temperature_changes_the_sample_and_not_the_loss():
     logits_1V = torch.tensor([[0.0, 1.0]])
-    warm, cold = (logits_only(logits_1V, uniform=0.3, temperature=t) for t in (100.0, 0.5))
+    warm, cold = (logits_only(logits_1V, "reference", uniform=0.3, temperature=t) for t in (100.0, 0.5))
     # softmax([0, 1] / 100) gives id 0 the share 0.4975, softmax([0, 1] / 0.5) gives it 0.119.
     assert (warm.sampled_M.item(), cold.sampled_M.item()) == (0, 1)
     assert warm.loss_sum.item() == cold.loss_sum.item() == pytest.approx(math.log(1 + math.e), rel=1e-6)
@@ -67,14 +54,14 @@ def test_temperature_changes_the_sample_and_not_the_loss():
 
 def test_a_forbidden_id_counts_in_the_loss_even_if_it_dwarfs_all_others():
     logits_1V = torch.tensor([[0.0, 1000.0, 0.0, 0.0]])
-    result = logits_only(logits_1V, target=1, uniform=0.6, forbidden_M=torch.tensor([1]))
+    result = logits_only(logits_1V, "reference", target=1, uniform=0.6, forbidden_M=torch.tensor([1]))
     assert result.loss_sum.item() == 0.0
     assert result.sampled_M.item() == 2
 
 
 def test_padding_rows_of_the_table_belong_to_no_distribution():
     logits_1V = torch.tensor([[0.0, 0.0, 50.0]])
-    result = logits_only(logits_1V, target=1, uniform=0.99, num_padding_ids=1)
+    result = logits_only(logits_1V, "reference", target=1, uniform=0.99, num_padding_ids=1)
     assert result.loss_sum.item() == pytest.approx(math.log(2), rel=1e-6)
     assert result.sampled_M.item() == 1
 

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from electra_cli.kernels.masked_sampling import reference
+from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob, reference
 from electra_cli.kernels.masked_sampling.reference import NOT_FORBIDDEN, MaskedSample
 
-__all__ = ["NOT_FORBIDDEN", "MaskedSample", "choose_implementation", "masked_sample", "token_log_prob"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "NOT_FORBIDDEN",
+    "MaskedSample",
+    "choose_implementation",
+    "masked_sample",
+    "token_log_prob",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +34,7 @@ class Implementation:
 
 
 IMPLEMENTATIONS = {
+    "cpu": Implementation(masked_sample=cpu.masked_sample, token_log_prob=cpu_log_prob.token_log_prob),
     "reference": Implementation(
         masked_sample=reference.masked_sample, token_log_prob=reference.token_log_prob
     ),
@@ -38,12 +46,16 @@ def choose_implementation(wanted: str, device: torch.device) -> tuple[str, str]:
 
     ValueError if the wanted one does not exist or cannot run there; its text is fit for a person.
     """
-    if wanted == "auto":
-        return "reference", f"no faster implementation runs on {device.type}"
-    if wanted not in IMPLEMENTATIONS:
+    if wanted not in ("auto", *IMPLEMENTATIONS):
         offered = ", ".join(["auto", *IMPLEMENTATIONS])
         raise ValueError(f'sampler "{wanted}" is not in this version; it has {offered}')
-    return wanted, "asked for"
+    if wanted == "cpu" and device.type != "cpu":
+        raise ValueError(f'sampler "cpu" cannot run on {device.type}; "reference" can')
+    if wanted != "auto":
+        return wanted, "asked for"
+    if device.type == "cpu":
+        return "cpu", "row tiles that fit the cache, the fastest on a processor"
+    return "reference", f"plain torch, the only one that runs on {device.type}"
 
 
 def masked_sample(
