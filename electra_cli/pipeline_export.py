@@ -68,7 +68,7 @@ def load_trained(project: Project, run: Path) -> Trained:
 
     InputError where the project's vocabulary is another one, CorruptError where the weights do not fit.
     """
-    from electra_cli.data.vocabulary import continuation_ids, load_vocabulary
+    from electra_cli.data.vocabulary import load_vocabulary
     from electra_cli.objectives import find
     from electra_cli.objectives.base import VocabularyFacts
     from electra_cli.training.checkpoint import checkpoint_folder, load_weights, read_state
@@ -87,17 +87,7 @@ def load_trained(project: Project, run: Path) -> Trained:
     weights = load_weights(folder)
     objective = find(weights.settings.objective.use, project.root)(
         weights.settings,
-        VocabularyFacts(
-            size=vocabulary.size,
-            padding_id=vocabulary.padding_id,
-            unknown_id=vocabulary.unknown_id,
-            cls_id=vocabulary.cls_id,
-            sep_id=vocabulary.sep_id,
-            mask_id=vocabulary.mask_id,
-            continuation_ids=tuple(continuation_ids(vocabulary).nonzero()[0].tolist())
-            if weights.settings.masking.whole_word
-            else None,
-        ),
+        VocabularyFacts.of(vocabulary, whole_word=weights.settings.masking.whole_word),
     )
     load_module_tensors(objective, weights.tensors, str(folder))
     objective.eval()

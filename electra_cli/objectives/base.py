@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from electra_cli.data.batches import Batch
+from electra_cli.data.vocabulary import Vocabulary, continuation_ids
 from electra_cli.errors import Problem, ProjectError
 from electra_cli.models.folders import HFFolder
 from electra_cli.settings import ObjectiveTable, ProjectSettings, Settings
@@ -33,6 +35,21 @@ class VocabularyFacts:
     mask_id: int
     continuation_ids: tuple[int, ...] | None = None
     """Ids that continue a word; needed for whole-word masking alone."""
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, *, whole_word: bool = False) -> "VocabularyFacts":
+        """The facts of a loaded vocabulary; its continuations are looked up for `whole_word` alone."""
+        return cls(
+            size=vocabulary.size,
+            padding_id=vocabulary.padding_id,
+            unknown_id=vocabulary.unknown_id,
+            cls_id=vocabulary.cls_id,
+            sep_id=vocabulary.sep_id,
+            mask_id=vocabulary.mask_id,
+            continuation_ids=tuple(np.flatnonzero(continuation_ids(vocabulary)).tolist())
+            if whole_word
+            else None,
+        )
 
     @property
     def never_masked(self) -> tuple[int, ...]:

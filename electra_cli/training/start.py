@@ -14,7 +14,7 @@ import torch
 import electra_cli
 from electra_cli import durable
 from electra_cli.data.shards import ShardSet
-from electra_cli.data.vocabulary import Vocabulary, continuation_ids
+from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.distributed import Ranks
 from electra_cli.errors import InputError, Problem, ProjectError
 from electra_cli.kernels.masked_sampling import choose_implementation
@@ -104,7 +104,7 @@ def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
     """The networks with their initial weights, on the device, and a run at step 0 over them."""
     settings = job.settings
     sampler_of(job, engine)
-    facts = _vocabulary_facts(job.vocabulary, whole_word=settings.masking.whole_word)
+    facts = VocabularyFacts.of(job.vocabulary, whole_word=settings.masking.whole_word)
     kind = find(settings.objective.use, job.project.root)
     objective = kind(settings, facts, sampler=settings.pretrain.sampler).to(engine.device).train()
     forward: Callable[..., Losses] = torch.compile(objective) if engine.is_compiled else objective
@@ -142,18 +142,6 @@ def sampler_of(job: Job, engine: Engine) -> tuple[str, str]:
             key="pretrain.sampler",
             hint='sampler = "auto" takes what runs here',
         ) from error
-
-
-def _vocabulary_facts(vocabulary: Vocabulary, *, whole_word: bool) -> VocabularyFacts:
-    return VocabularyFacts(
-        size=vocabulary.size,
-        padding_id=vocabulary.padding_id,
-        unknown_id=vocabulary.unknown_id,
-        cls_id=vocabulary.cls_id,
-        sep_id=vocabulary.sep_id,
-        mask_id=vocabulary.mask_id,
-        continuation_ids=tuple(np.flatnonzero(continuation_ids(vocabulary)).tolist()) if whole_word else None,
-    )
 
 
 def _micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: Manifest | None) -> int:

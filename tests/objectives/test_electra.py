@@ -272,7 +272,8 @@ def test_temperature_flattens_the_samples_and_leaves_the_loss_alone():
         sums.append(losses.sums["mlm"].item())
         sampled = corrupted_input(objective, batch)[corrupted_input(objective, batch) != batch.token_ids_BS]
         accuracies.append(float((sampled < 20).float().mean()))
-    assert sums[0] == sums[1] == sums[2]
+    # The sums may be taken in another order.
+    assert sums == pytest.approx([sums[0]] * 3, rel=1e-6)
     assert accuracies[0] > accuracies[1] > accuracies[2]
 
 
