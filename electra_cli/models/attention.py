@@ -38,7 +38,8 @@ def attend(qkv_BSL: Tensor, mask_B1SS: Tensor, *, num_heads: int, dropout: float
     `dropout` is the rate at which attention weights are dropped, 0 outside training.
     """
     if qkv_BSL.device.type == "cpu":
-        context_BSD: Tensor = _BlockAttention.apply(qkv_BSL, mask_B1SS, num_heads, dropout)  # type: ignore[no-untyped-call]
+        keeps = torch.is_grad_enabled() and qkv_BSL.requires_grad
+        context_BSD: Tensor = _BlockAttention.apply(qkv_BSL, mask_B1SS, num_heads, dropout, keeps)  # type: ignore[no-untyped-call]
         return context_BSD
     query_BHSK, key_BHSK, value_BHSK = _split_heads(qkv_BSL, num_heads).unbind(0)
     context_BHSK = F.scaled_dot_product_attention(
@@ -67,12 +68,16 @@ def _blocks(batch: int, num_heads: int, sequence: int) -> Iterator[tuple[slice, 
 class _BlockAttention(torch.autograd.Function):
     """Keeps the attention weights of each block, and one byte a weight with dropout, for the way back.
 
-    The two scales (of the scores, and of what dropout keeps) are applied to query and value, which are small.
+    `keeps`: whether there will be a way back. The two scales (of the scores, and of what dropout keeps) are
+    applied to query and value, which are small.
     """
 
     @staticmethod
-    def forward(ctx: Any, qkv_BSL: Tensor, mask_B1SS: Tensor, num_heads: int, dropout: float) -> Tensor:
-        qkv = _split_heads(qkv_BSL, num_heads).contiguous()
+    def forward(
+        ctx: Any, qkv_BSL: Tensor, mask_B1SS: Tensor, num_heads: int, dropout: float, keeps: bool
+    ) -> Tensor:
+        # A copy even where the view is contiguous already: it is scaled in place.
+        qkv = _split_heads(qkv_BSL, num_heads).clone(memory_format=torch.contiguous_format)
         query_BHSK, key_BHSK, value_BHSK = qkv.unbind(0)
         query_BHSK.mul_(query_BHSK.shape[-1] ** -0.5)
         if dropout:
@@ -84,25 +89,27 @@ class _BlockAttention(torch.autograd.Function):
             score_NSS = torch.bmm(query_BHSK[rows, heads].flatten(0, 1), key_NKS)
             shape = context_BHSK[rows, heads].shape
             score_NSS.view(*shape[:3], shape[2]).add_(mask_B1SS[rows])
-            weight_NSS = torch.softmax(score_NSS, dim=-1)
-            saved.append(weight_NSS)
+            weight_NSS = used_NSS = torch.softmax(score_NSS, dim=-1)
+            kept = []
             if dropout:
-                kept_NSS = draw_kept(weight_NSS.shape, dropout)
-                saved.append(kept_NSS)
-                weight_NSS = torch.mul(weight_NSS, kept_NSS, out=score_NSS)
+                kept.append(draw_kept(weight_NSS.shape, dropout))
+                used_NSS = torch.mul(weight_NSS, kept[0], out=score_NSS)
+            if keeps:
+                saved += [weight_NSS, *kept]
             context_NSK = context_BHSK[rows, heads].flatten(0, 1)
-            torch.bmm(weight_NSS, value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
+            torch.bmm(used_NSS, value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
         ctx.save_for_backward(qkv, *saved)
         ctx.dropout = dropout
         return context_BHSK.transpose(1, 2).flatten(2)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_BSD: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient_BSD: Tensor) -> tuple[Tensor, None, None, None, None]:
         qkv, *saved = ctx.saved_tensors
         query_BHSK, key_BHSK, value_BHSK = qkv.unbind(0)
         batch, num_heads, sequence, _ = query_BHSK.shape
-        of_context_BHSK = gradient_BSD.view(batch, sequence, num_heads, -1).transpose(1, 2).contiguous()
+        of_context_BSHK = gradient_BSD.reshape(batch, sequence, num_heads, -1)
+        of_context_BHSK = of_context_BSHK.transpose(1, 2).contiguous()
         of_qkv = torch.empty_like(qkv)
         remaining = iter(saved)
         for rows, heads in _blocks(batch, num_heads, sequence):
@@ -123,4 +130,4 @@ class _BlockAttention(torch.autograd.Function):
         of_qkv[0].mul_(query_BHSK.shape[-1] ** -0.5)
         if ctx.dropout:
             of_qkv[2].mul_(keep_scale(ctx.dropout))
-        return of_qkv.permute(1, 3, 0, 2, 4).flatten(2), None, None, None
+        return of_qkv.permute(1, 3, 0, 2, 4).flatten(2), None, None, None, None

@@ -10,6 +10,9 @@ from electra_cli.models.sizes import EncoderConfig
 
 Kind = Literal["electra", "bert"]
 
+LARGEST = 1 << 26
+"""No size in a config.json is larger; keeps products of two within what a tensor can have."""
+
 
 def electra_config(config: EncoderConfig, architecture: str) -> dict[str, object]:
     """What transformers needs to build `architecture` (5.x and 4.x: `dtype` and `torch_dtype`)."""
@@ -50,8 +53,8 @@ class _Reader:
 
     def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
         value = self.content.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(key, value, f"a whole number of at least {least}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise self.wrong(key, value, f"a whole number from {least} to {LARGEST}")
         return value
 
     def share(self, key: str, default: float) -> float:

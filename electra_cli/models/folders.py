@@ -117,7 +117,10 @@ def load_encoder(folder: Path, *, dropout: float | None = None) -> LoadedEncoder
     body = read_body(stored, config)
     if dropout is not None:
         config = replace(config, dropout=dropout, attention_dropout=dropout)
-    encoder = Encoder(config)
+    # Memory without values, for each is read: no time goes into numbers that nobody sees.
+    with torch.device("meta"):
+        encoder = Encoder(config)
+    encoder.to_empty(device="cpu")
     copy_into(encoder, body.tensors, source=str(folder))
     return LoadedEncoder(
         encoder=encoder, config=content, kind=kind_of(content, folder / CONFIG), left_out=body.left_out

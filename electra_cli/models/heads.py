@@ -37,6 +37,9 @@ class DiscriminatorHead(nn.Module):
         self.prediction = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
-        """Logits [B, S] in float32; above 0 means replaced."""
-        logit_BS: Tensor = self.prediction(F.gelu(self.dense(hidden_BSD))).squeeze(-1)
-        return logit_BS.float()
+        """Logits [B, S] in float32, the last product included; above 0 means replaced."""
+        state_BSD = F.gelu(self.dense(hidden_BSD))
+        with torch.autocast(hidden_BSD.device.type, enabled=False):
+            # One column: rounding its logits to bfloat16 would save nothing.
+            logit_BS: Tensor = self.prediction(state_BSD.to(self.prediction.weight.dtype)).squeeze(-1)
+        return logit_BS

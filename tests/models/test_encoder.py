@@ -2,6 +2,7 @@
 
 # B batch, S sequence, D hidden
 
+import weakref
 from dataclasses import replace
 from math import erf
 
@@ -93,6 +94,35 @@ def test_blocks_of_any_size_give_torchs_attention(monkeypatch, block_scores):
     weight = torch.randn(theirs.shape, dtype=torch.float64)
     gradients = [torch.autograd.grad((context * weight).sum(), qkv_BSL)[0] for context in (ours, theirs)]
     torch.testing.assert_close(*gradients)
+
+
+def test_attention_leaves_its_input_alone_and_takes_an_expanded_gradient():
+    for shape in ((1, 1, 12), (2, 3, 12)):
+        qkv_BSL = torch.randn(shape, requires_grad=True)
+        before = qkv_BSL.detach().clone()
+        mask_B1SS = piece_mask(torch.ones(shape[:2]), torch.float32)
+        attend(qkv_BSL, mask_B1SS, num_heads=2, dropout=0.2).sum().backward()
+        assert torch.equal(qkv_BSL, before)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_attention_keeps_weights_only_where_a_gradient_is_wanted(monkeypatch, is_wanted):
+    alive = []
+
+    def softmax(score_NSS: Tensor, dim: int) -> Tensor:
+        weight_NSS = score_NSS.softmax(dim)
+        alive.append(weakref.ref(weight_NSS))
+        return weight_NSS
+
+    monkeypatch.setattr(attention, "BLOCK_SCORES", 9)
+    monkeypatch.setattr(attention.torch, "softmax", softmax)
+    qkv_BSL = torch.randn(4, 3, 12, requires_grad=True)
+    mask_B1SS = piece_mask(torch.ones(4, 3), torch.float32)
+    with torch.set_grad_enabled(is_wanted):
+        context_BSD = attend(qkv_BSL, mask_B1SS, num_heads=2, dropout=0.2)
+    assert context_BSD.requires_grad == is_wanted
+    assert len(alive) == 8
+    assert sum(reference() is not None for reference in alive) == (8 if is_wanted else 0)
 
 
 @pytest.mark.parametrize("block_scores", [1, 60, 1 << 18])
