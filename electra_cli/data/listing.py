@@ -44,9 +44,12 @@ def _nothing_to_read(names: list[str], listing: Listing) -> InputError:
         for reason, skipped in listing.skipped.items()
         for name in skipped
     )
-    there = ", ".join(f"{count} {what}" for what, count in sorted(found.items())) or "nothing"
+    there = ", ".join(
+        f"{count} {what}" if what.endswith(" files") else f"{count} × {what}"
+        for what, count in sorted(found.items())
+    )
     return InputError(
-        f"{', '.join(names)} holds no readable text (0 documents); found: {there}",
+        f"{', '.join(names)} holds no readable text (0 documents); found: {there or 'nothing'}",
         key="corpus.files",
         hint="the corpus is .txt, .jsonl, .parquet or .arrow, plain or compressed (.gz .zst .bz2 .xz)",
     )
@@ -115,7 +118,7 @@ class _Walker:
             for entry in entries:
                 if entry.name.startswith("."):
                     self._skip("hidden", Path(entry.path))
-                elif entry.is_dir():
+                elif _is_folder(entry):
                     folders.append(entry.path)
                 else:
                     yield entry.path
@@ -137,6 +140,14 @@ class _Walker:
         self._files.append(CorpusFile(path, self._shown(path), status.st_size, source))
 
 
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that leads to itself.
+        return False
+
+
 def _unfit(path: Path, mode: int, num_bytes: int, *, is_named: bool) -> str:
     """Why a file is not read; empty if it is."""
     if not stat.S_ISREG(mode):
@@ -144,10 +155,10 @@ def _unfit(path: Path, mode: int, num_bytes: int, *, is_named: bool) -> str:
             if test(mode):
                 return name
         return "device"
-    if num_bytes == 0:
-        return "empty file"
     if not is_named and not has_known_suffix(path):
         return "other kind of file"
+    if num_bytes == 0:
+        return "empty file"
     try:
         kind = sniff(head_of(path))
     except OSError:

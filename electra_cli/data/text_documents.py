@@ -150,7 +150,7 @@ def _field(record: str, name: str, line: int, column: str) -> str:
         ) from error
     if not isinstance(value, dict):
         raise InputError(
-            f"{name}, line {line}: a JSON {_json_type(value)} where an object was expected",
+            f"{name}, line {line}: a JSON value that is {_json_type(value)}, not an object",
             path=name,
             line=line,
         )
