@@ -11,7 +11,6 @@ from electra_cli.training import checkpoint
 from electra_cli.training.continuation import Decision
 from electra_cli.training.device import computing
 from electra_cli.training.fingerprint import two_columns
-from electra_cli.training.health import Concern, warnings_before_training
 from electra_cli.training.journal import Journal
 from electra_cli.training.loop import Session
 from electra_cli.training.memory import CHECKPOINT_BYTES_PER_PARAMETER
@@ -19,7 +18,7 @@ from electra_cli.training.processes import shared_text
 from electra_cli.training.run import Run
 from electra_cli.training.run_folder import Manifest, RunFolder, create_run
 from electra_cli.training.signals import StopRequest
-from electra_cli.training.start import Job, make_engine, make_manifest, make_run, sampler_of
+from electra_cli.training.start import Job, concerns_of, make_engine, make_manifest, make_run, sampler_of
 from electra_cli.training.warm_start import start_from
 from electra_cli.training.weights import count_parameters
 
@@ -136,18 +135,9 @@ def _introduce(job: Job, run: Run, folder: RunFolder, decision: Decision, journa
         f"micro-batch {run.plan.micro_batch_size}"
     )
     if run.step == 0:
-        for concern in _concerns(job):
+        for concern in concerns_of(job):
             journal.warning(concern, step=0)
     _check_disk(run, folder, journal)
-
-
-def _concerns(job: Job) -> list[Concern]:
-    return warnings_before_training(
-        job.settings,
-        hidden_size=job.configs[0].hidden_size,
-        num_rows=job.samples.rows.num_rows,
-        num_tokens=job.shards.num_content_tokens,
-    )
 
 
 def _check_disk(run: Run, folder: RunFolder, journal: Journal) -> None:

@@ -28,6 +28,7 @@ from electra_cli.settings import ProjectSettings
 from electra_cli.training.device import Engine, resolve_engine
 from electra_cli.training.figures import Interval
 from electra_cli.training.fingerprint import Content, Identity, identify
+from electra_cli.training.health import Concern, warnings_before_training
 from electra_cli.training.memory import common_micro_batch, micro_batch_for
 from electra_cli.training.run import Run
 from electra_cli.training.run_folder import Manifest
@@ -163,6 +164,16 @@ def _micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: 
         sequence_length=job.settings.rows.sequence_length,
         num_parameters=sum(parameter.numel() for parameter in objective.parameters()),
         engine=engine,
+    )
+
+
+def concerns_of(job: Job) -> list[Concern]:
+    """What can be said before the first step."""
+    return warnings_before_training(
+        job.settings,
+        hidden_size=job.configs[0].hidden_size,
+        num_rows=job.samples.rows.num_rows,
+        num_tokens=job.shards.num_content_tokens,
     )
 
 

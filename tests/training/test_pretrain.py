@@ -350,7 +350,9 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path):
         folder = tmp_path / str(micro)
         folder.mkdir()
         settings = make_settings(
-            **SHORT, pretrain__micro_batch_size=micro, model__dropout=0.0, model__attention_dropout=0.0
+            **(BRIEF | {"pretrain__log_every": 1, "pretrain__micro_batch_size": micro}),
+            model__dropout=0.0,
+            model__attention_dropout=0.0,
         )
         runs[micro] = train(folder, settings).folder
     losses = {
