@@ -2,13 +2,15 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from electra_cli.errors import InputError
+from electra_cli.errors import InputError, StorageError
 from electra_cli.pipeline import ensure_shards, evaluation_model, export_run, load_trained
+from electra_cli.pipeline_check import check_project
 from electra_cli.pipeline_status import Condition, next_command, stage_states
 from electra_cli.progress import Progress, Silent
 from electra_cli.project import Project, load_project
@@ -35,6 +37,11 @@ precision = "fp32"
 [schedule]
 warmup_steps = 1
 """
+
+
+@pytest.fixture(autouse=True)
+def short_rehearsals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("electra_cli.training.dry_run._ENOUGH_SECONDS", 0.1)
 
 
 class Heard(Silent):
@@ -145,6 +152,52 @@ def test_pitfall_K3_another_vocabulary_is_refused(
         export_run(other, run, tmp_path / "out", Silent(), self_check=False)
     assert not (tmp_path / "out").exists()
     assert project.vocab_dir != other.vocab_dir
+
+
+def test_pitfall_K6_a_check_tells_tokens_and_epochs_without_training(
+    finished: tuple[Project, Path, Heard],
+) -> None:
+    project, _, _ = finished
+    before = sorted(path.name for path in project.root.rglob("*"))
+    longer = load_project(None, ["pretrain.steps=1000000"], environ={}, cwd=project.root)
+    heard = Heard()
+    report = check_project(longer, heard)
+    assert report.error is None
+    assert [finding.name for finding in report.findings] == [
+        "project",
+        "vocabulary",
+        "data",
+        "model",
+        "memory",
+        "time",
+        "disk",
+        "smoke",
+    ]
+    assert all(finding.is_good for finding in report.findings)
+    assert re.search(r"[\d,]+ tokens, ≈[\d,.]+ epochs", report.findings[2].text)
+    assert report.findings[-1].text.endswith("losses identical")
+    assert "epochs" in heard.codes
+    assert sorted(path.name for path in project.root.rglob("*")) == before
+
+
+def test_a_check_without_room_for_checkpoints_fails(
+    finished: tuple[Project, Path, Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, _, _ = finished
+    monkeypatch.setattr("electra_cli.durable.free_bytes", lambda path: 1000)
+    report = check_project(project, Silent())
+    assert isinstance(report.error, StorageError)
+    assert [finding.name for finding in report.findings if not finding.is_good] == ["disk"]
+
+
+def test_a_check_of_an_empty_project_names_the_first_command(tmp_path: Path) -> None:
+    report = check_project(load_project(None, environ={}, cwd=tmp_path), Silent())
+    assert isinstance(report.error, InputError)
+    assert [(finding.name, finding.is_good) for finding in report.findings] == [
+        ("project", True),
+        ("vocabulary", False),
+    ]
+    assert "electra build-vocab" in report.findings[1].text
 
 
 def read(path: Path) -> Mapping[str, object]:
