@@ -1,18 +1,49 @@
 """The `electra` command: its commands in pipeline order behind one error boundary."""
 
 import sys
-from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from typing import Annotated, NoReturn
 
 import typer
 
 from electra_cli import __version__
-from electra_cli.commands import _boundary, config, runs
-from electra_cli.commands._help import SECTIONS, Sections
+from electra_cli.commands import (
+    _boundary,
+    build_vocab,
+    check,
+    config,
+    eval_glue,
+    export,
+    init,
+    pretrain,
+    report,
+    runs,
+    shard_corpus,
+)
+from electra_cli.commands._help import Sections
+from electra_cli.commands.status import status
 
 PURPOSE = "Pre-train ELECTRA-style text encoders, from a folder of text to a model with GLUE scores."
+
+Commands = Mapping[str, Callable[..., None]]
+
+COMMANDS: Commands = {
+    "build-vocab": build_vocab.build_vocab,
+    "shard-corpus": shard_corpus.shard_corpus,
+    "pretrain": pretrain.pretrain,
+    "export": export.export,
+    "eval-glue": eval_glue.eval_glue,
+    "init": init.init,
+    "check": check.check,
+    "report": report.report,
+}
+GROUPS: Mapping[str, tuple[str, Commands]] = {
+    "config": (
+        "Show, explain and describe the settings.",
+        {"show": config.show, "explain": config.explain, "schema": config.schema},
+    ),
+    "runs": ("List runs, or compare two.", {"list": runs.list_runs, "compare": runs.compare}),
+}
 
 
 def _typer(name: str, purpose: str) -> typer.Typer:
@@ -28,17 +59,13 @@ def _typer(name: str, purpose: str) -> typer.Typer:
     )
 
 
-app = _typer("electra", PURPOSE)
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"electra {__version__}")
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
-def board(
+def _board(
     context: typer.Context,
     version: Annotated[
         bool,
@@ -46,34 +73,30 @@ def board(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        from electra_cli.commands.status import status
-
         status()
 
 
-def _group(name: str, purpose: str, commands: dict[str, Callable[..., None]]) -> None:
-    group = _typer(name, purpose)
-    for command, function in commands.items():
-        group.command(command)(function)
-
-    @group.callback(invoke_without_command=True)
-    def list_commands(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            typer.echo(context.get_help())
-
-    app.add_typer(group)
+def _help_of_group(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
-for _name in (*SECTIONS["Pipeline"], *SECTIONS["Project"]):
-    _module = "electra_cli.commands." + _name.replace("-", "_")
-    if _name not in ("config", "runs") and find_spec(_module):
-        app.command(_name)(getattr(import_module(_module), _name.replace("-", "_")))
-_group(
-    "config",
-    "Show, explain and describe the settings.",
-    {"show": config.show, "explain": config.explain, "schema": config.schema},
-)
-_group("runs", "List runs, or compare two.", {"list": runs.list_runs, "compare": runs.compare})
+def build_app() -> typer.Typer:
+    """The application with all its commands."""
+    application = _typer("electra", PURPOSE)
+    application.callback(invoke_without_command=True)(_board)
+    for name, command in COMMANDS.items():
+        application.command(name)(command)
+    for name, (purpose, commands) in GROUPS.items():
+        group = _typer(name, purpose)
+        group.callback(invoke_without_command=True)(_help_of_group)
+        for inner, command in commands.items():
+            group.command(inner)(command)
+        application.add_typer(group)
+    return application
+
+
+app = build_app()
 
 
 def run() -> NoReturn:
