@@ -24,7 +24,7 @@ COMMANDS = [
     *(["config", name] for name in ("show", "explain", "schema")),
     *(["runs", name] for name in ("list", "compare")),
 ]
-HEAVY = ("torch", "transformers", "datasets", "pyarrow", "pydantic", "numpy", "rich")
+HEAVY = ("torch", "transformers", "datasets", "pyarrow", "numpy", "tokenizers", "rich")
 CANARY = "canary-9f3a"
 
 
