@@ -2,13 +2,12 @@
 
 import csv
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from electra_cli.errors import CorruptError, InputError
 from electra_cli.evaluation.tasks import Headerless
@@ -96,11 +95,14 @@ def _ending(path: Path) -> str:
 def _open_bytes(path: Path) -> IO[bytes]:
     try:
         file = path.open("rb")
-        magic = file.read(2)
-        file.seek(0)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
-    return io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == _GZIP_MAGIC else file
+    is_packed = file.read(2) == _GZIP_MAGIC
+    file.seek(0)
+    if not is_packed:
+        return file
+    file.close()
+    return cast(IO[bytes], gzip.open(path, "rb"))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
