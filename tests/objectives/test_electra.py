@@ -303,3 +303,15 @@ def test_one_batch_is_learnt_by_heart():
     assert losses.sums["mlm"].item() / objective.counts(batch)["mlm"].item() < 0.05
     assert figures["replaced_fraction"] > 0.02
     assert figures["disc_auc"] > 0.99
+
+
+# Torch's own tracer makes an instance of each autograd function that it meets.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_the_forward_pass_is_one_graph_that_never_waits_for_a_value():
+    objective, batch = electra(), random_batch(4, 32, VOCABULARY)
+    # `fullgraph` refuses what depends on a value: `.item()`, `if` on a tensor, a shape made from data.
+    compiled = torch.compile(objective, backend="eager", fullgraph=True)
+    losses = compiled(batch, "electra", torch.tensor(0.0))
+    for name, expected in losses_of(objective, batch).sums.items():
+        torch.testing.assert_close(losses.sums[name], expected, rtol=1e-6, atol=0)
+    assert set(objective.counts(batch)) == {"mlm", "rtd"}

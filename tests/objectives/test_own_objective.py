@@ -1,15 +1,22 @@
 """The example of docs/add-an-objective.md, as far as the page promises things of it."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from small_batches import losses_of, part_of, random_batch, small_settings, total_loss, vocabulary_facts
 
+from electra_cli.data.shards import build_shards, open_shards
+from electra_cli.data.vocabulary import build_vocabulary
 from electra_cli.errors import ProjectError
 from electra_cli.objectives import find
 from electra_cli.objectives.base import Objective
 from electra_cli.optimization.update import NetworkUpdate
+from electra_cli.pipeline_export import load_trained
+from electra_cli.progress import Silent
+from electra_cli.project import load_project
+from electra_cli.training.pretrain import pretrain
 
 ROOT = Path(__file__).parents[2]
 USE = "docs/examples/masked_lm.py:MaskedLM"
@@ -67,3 +74,27 @@ def test_every_quoted_part_of_the_example_exists():
     example = (ROOT / "docs" / "examples" / "masked_lm.py").read_text()
     quoted = [line.split(":")[1].rstrip('"') for line in page.splitlines() if line.startswith("--8<--")]
     assert quoted and all(f"[start:{name}]" in example and f"[end:{name}]" in example for name in quoted)
+
+
+def test_a_project_trains_it_and_loads_it_again(tmp_path):
+    words = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnrst"]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "text.txt").write_text(
+        "\n\n".join(" ".join(words[(i * j) % 120] for j in range(1, 40)) + "." for i in range(1, 120))
+    )
+    (tmp_path / "ideas").mkdir()
+    (tmp_path / "ideas" / "masked_lm.py").write_bytes((ROOT / "docs/examples/masked_lm.py").read_bytes())
+    (tmp_path / "project.toml").write_text(
+        '[vocab]\nsize = 200\n[rows]\nsequence_length = 32\n[model]\nsize = "toy"\n'
+        '[objective]\nuse = "ideas/masked_lm.py:MaskedLM"\nrandom_fraction = 0.2\n'
+        "[pretrain]\nsteps = 4\nbatch_size = 8\nlog_every = 2\nheldout_every = 4\nsave_every = 4\n"
+    )
+    project = load_project(tmp_path / "project.toml", environ={}, cwd=tmp_path)
+    vocabulary = build_vocabulary(project, Silent()).vocabulary
+    build_shards(project, vocabulary, Silent())
+    shards = open_shards(project.shards_dir, vocabulary_sha256=vocabulary.sha256)
+    run = pretrain(project, vocabulary, shards, Silent())
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4]
+    assert all(set(line["losses"]) == {"mlm"} for line in lines if line["kind"] != "warning")
+    assert set(load_trained(project, run.folder).objective.exports()) == {"encoder", "generator"}
