@@ -1,5 +1,6 @@
 """Settings from several places, one over the other, each value remembering where it came from."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from electra_cli.errors import Problem, ProjectError
 from electra_cli.project_lines import key_lines
 from electra_cli.project_overrides import Override
 
+_KEY_AT_START = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 MAX_FILE_BYTES = 1 << 20
 """A project file is a few kilobytes; a larger one is something else."""
 
@@ -178,11 +180,11 @@ def _decode(content: bytes, shown: str) -> str:
 def _syntax_message(error: tomli.TOMLDecodeError, text: str) -> str:
     lines = text.split("\n")
     written = lines[error.lineno - 1].strip() if error.lineno <= len(lines) else ""
-    # Only what stands before `=`: a value may be a secret.
-    start = written.partition("=")[0].strip()[:40]
-    message = f"column {error.colno}{f', at {start}' if start else ''}: {error.msg}"
+    # Only the key is repeated: a value may be a secret.
+    key = _KEY_AT_START.match(written)
+    message = f"column {error.colno}{f', at {key[0]}' if key else ''}: {error.msg}"
     if "overwrite" in error.msg or "twice" in error.msg:
         message += "; is it set twice?"
-    if "\\" in written and "escape" in error.msg:
+    if "\\" in written and ("escape" in error.msg or "hex" in error.msg):
         message += "; a backslash needs single quotes, 'C:\\new'"
     return message

@@ -159,6 +159,23 @@ def test_the_status_board_tells_the_one_next_command(electra: RunElectra, tmp_pa
     assert board.stderr == "Next: electra build-vocab\n"
 
 
+def test_acceptance_8_a_command_in_a_pipe_gives_plain_lines_or_events(
+    electra: RunElectra, tmp_path: Path
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("some words of a short text\n\n" * 50)
+    words = ["build-vocab", "corpus/", "-s", "vocab.size=100"]
+    done = electra(*words, cwd=tmp_path, env={"TERM": "xterm"})
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout + done.stderr)
+    assert "vocab/tokenizer.json" in done.stdout
+    assert "Next: electra shard-corpus" in done.stderr
+    again = electra(*words, "--format", "json", cwd=tmp_path)
+    events = [json.loads(line) for line in again.stdout.splitlines()]
+    assert again.stderr == ""
+    assert (events[-1]["event"], events[-1]["is_fresh"]) == ("result", False)
+    assert all(event["command"] == "build-vocab" for event in events)
+
+
 def test_a_setting_is_explained(electra: RunElectra, tmp_path: Path) -> None:
     shown = electra("config", "explain", "generator.width", cwd=tmp_path).stdout
     assert "a whole number of at least 1" in shown
@@ -176,6 +193,7 @@ def test_the_schema_knows_every_table(electra: RunElectra, tmp_path: Path) -> No
     [
         (["shard-corpus"], "build-vocab"),
         (["pretrain", "--no-build"], "build-vocab"),
+        (["check"], "build-vocab"),
         (["export"], "pretrain"),
         (["eval-glue", "--task", "mnli"], "pretrain"),
         (["report"], "pretrain"),

@@ -247,6 +247,7 @@ def test_input_I07_each_wrong_value_is_named_with_line_and_range(
         (b"[pretrain]\nsteps = 1\n[pretrain]\n", "pretrain"),
         (b"[pretrain\n", "column"),
         (b"[vocab]\npath = 'a\nb'\n", "column"),
+        (b'[vocab]\npath = "C:\\Users\\x"\n', "single quotes"),
         (b"x = " + b"[" * 2000 + b"]" * 2000, "nested"),
         (b"x = " + b"{a=" * 2000 + b"1" + b"}" * 2000, "nested"),
         (b"[pretrain]\nsteps = " + b"9" * 5000, "digits"),
@@ -260,6 +261,7 @@ def test_input_I07_each_wrong_value_is_named_with_line_and_range(
         "table-twice",
         "open",
         "newline",
+        "backslash",
         "deep",
         "inline",
         "digits",
@@ -302,6 +304,12 @@ def test_security_S04_the_value_of_a_known_service_is_a_secret_anywhere(tmp_path
     (problem,) = problems_of(tmp_path, "", "project.license=hf_abcdefghijklmnop")
     assert "looks like a secret" in problem.message
     assert "hf_abc" not in repr(problem)
+
+
+def test_security_S04_a_line_that_is_not_toml_is_not_repeated(tmp_path: Path) -> None:
+    (problem,) = problems_of(tmp_path, '[vocab]\ntoken "canary-0123456789"\n')
+    assert "at token:" in problem.message
+    assert "canary" not in repr(problem)
 
 
 def test_another_objective_does_not_inherit_the_recipe_s_keys(tmp_path: Path) -> None:
