@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,18 +18,17 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, keep to one thread, and end when the parent is gone."""
+def _start_worker(lifeline: Connection) -> None:
+    """Leave Ctrl-C to the parent, keep to one thread, and end when the parent lets go."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
+def _end_with(lifeline: Connection) -> None:
+    # Nothing is ever sent: the other end is closed, by the parent or by its death.
+    wait([lifeline])
+    os._exit(1)
 
 
 class Pool:
@@ -37,11 +37,13 @@ class Pool:
     def __init__(self, processes: int) -> None:
         """With one process the jobs run here."""
         self.processes = processes
-        self._executor = (
-            ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
-            if processes > 1
-            else None
-        )
+        self._executor: ProcessPoolExecutor | None = None
+        if processes > 1:
+            context = get_context("spawn")
+            lifeline, self._grip = context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(
+                processes, mp_context=context, initializer=_start_worker, initargs=(lifeline,)
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -49,8 +51,13 @@ class Pool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+        if self._executor is None:
+            return
+        if error is not None:
+            # Work in progress is worth nothing now: end it at once.
+            self._grip.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._grip.close()
 
     def run(self, function: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
         """The results in the order of the jobs; few jobs wait at a time, so `jobs` may be a long stream."""

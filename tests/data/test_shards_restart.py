@@ -162,7 +162,7 @@ from electra_cli.errors import MemoryShortError
 from test_shards import build
 
 if __name__ == "__main__":
-    shard_build._CHUNK_CHARACTERS = (40_000, 40_000)
+    shard_build._CHUNK_CHARACTERS = (30_000, 30_000)
     try:
         build(Path(sys.argv[1]), corpus={"processes": 2, "shard_bytes": 500_000})
     except MemoryShortError as error:
@@ -200,7 +200,7 @@ def big_root(tmp_path: Path) -> Path:
     write_vocabulary(tmp_path / "vocab")
     (tmp_path / "corpus").mkdir()
     for name in ("a", "b"):
-        texts = [document(ord(name) * 10_000 + n, 4_000) for n in range(60)]
+        texts = [document(ord(name) * 10_000 + n, 4_000) for n in range(40)]
         (tmp_path / "corpus" / f"{name}.txt").write_text("\n\n".join(texts))
     return tmp_path
 
