@@ -20,6 +20,7 @@ from electra_cli.data.batches import Batch
 from electra_cli.errors import ProjectError
 from electra_cli.objectives.electra import Electra
 from electra_cli.optimization.update import NetworkUpdate
+from electra_cli.training.weights import load_module_tensors
 
 VOCABULARY = 120
 
@@ -315,3 +316,14 @@ def test_the_forward_pass_is_one_graph_that_never_waits_for_a_value():
     for name, expected in losses_of(objective, batch).sums.items():
         torch.testing.assert_close(losses.sums[name], expected, rtol=1e-6, atol=0)
     assert set(objective.counts(batch)) == {"mlm", "rtd"}
+
+
+def test_case_C18_loading_keeps_shared_parameters_shared_and_the_optimizer_on_them():
+    trained, fresh = electra(project={"seed": 1}), electra(project={"seed": 2})
+    update = NetworkUpdate(fresh, fresh.updates[0], fresh.settings.optimizer)
+    load_module_tensors(fresh, {name: p.detach() for name, p in trained.named_parameters()}, "a checkpoint")
+    assert fresh.generator.encoder.embeddings is fresh.discriminator.encoder.embeddings
+    held = {id(p) for group in update.optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in fresh.parameters()}
+    for name, parameter in fresh.named_parameters():
+        assert torch.equal(parameter, trained.get_parameter(name)), name
