@@ -44,7 +44,9 @@ def imported_modules(tree: ast.AST) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             module = node.module or ""
-            names += [f"{module}.{alias.name}" for alias in node.names] if module == "electra_cli" else [module]
+            names += (
+                [f"{module}.{alias.name}" for alias in node.names] if module == "electra_cli" else [module]
+            )
     return names
 
 
@@ -94,10 +96,12 @@ def test_nothing_is_unpickled_evaluated_or_written_aside(path: Path) -> None:
         assert called not in {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}, called
         assert called != "print" or room in ("commands", "main"), "the library never prints"
         if room != "durable":
-            assert not called.endswith((".write_text", ".write_bytes")), f"{called}: write through durable"
+            aside = called.endswith((".write_text", ".write_bytes")) and not called.startswith("durable.")
+            assert not aside, f"{called}: write through durable"
             if called == "open" or called.endswith(".open"):
                 mode = next(
-                    (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), "r"
+                    (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)),
+                    "r",
                 )
                 if re.fullmatch(r"[rwaxbt+]{1,3}", mode):
                     assert not set(mode) & set("wax+"), f"{called}({mode!r}): write through durable"

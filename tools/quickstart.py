@@ -171,9 +171,8 @@ def write_random_encoder(folder: Path) -> None:
 
     project = load_project(FOLDER / "project.toml")
     vocabulary = load_vocabulary(project.vocab_dir)
-    objective = find(project.settings.objective.use, project.root)(
-        project.settings, vocabulary_facts(vocabulary)
-    )
+    make = find(project.settings.objective.use, project.root)
+    objective = make(project.settings, VocabularyFacts.of(vocabulary))
     write_folder(folder, objective.exports()["encoder"])
     write_tokenizer(folder, vocabulary, model_max_length=project.settings.rows.sequence_length)
 
