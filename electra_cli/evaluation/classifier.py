@@ -28,8 +28,11 @@ class Classifier(nn.Module):
     def forward(self, batch: TextBatch) -> Tensor:
         """Float32 outputs [B, C]: logits, or one scaled score."""
         hidden_BSD = self.encoder(batch.token_ids_BS, batch.piece_BS, batch.position_BS, batch.segment_BS)
-        output_BC: Tensor = self.output(self.dropout(hidden_BSD[:, 0]))
-        return output_BC.float()
+        cls_BD = self.dropout(hidden_BSD[:, 0]).float()
+        # In bf16 a score would be rounded to 8 bits, and rank correlations would see ties.
+        with torch.autocast(cls_BD.device.type, enabled=False):
+            output_BC: Tensor = self.output(cls_BD)
+        return output_BC
 
     def reset_head(self, seed: int) -> None:
         """Glorot uniform weights (TensorFlow's default for the layer), a function of the seed; bias 0."""

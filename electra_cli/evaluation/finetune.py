@@ -116,7 +116,7 @@ def _train_step(
     batch = gather(training.encoded, index_B, padding_id, arithmetic.device)
     with arithmetic.autocast():
         output_BC = classifier(batch)
-    target_B = torch.from_numpy(training.target_N[index_B]).to(arithmetic.device)
+    target_B = torch.from_numpy(training.target_N[index_B].astype(np.float32)).to(arithmetic.device)
     loss = batch_loss(output_BC, target_B, is_regression=training.is_regression)
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)
@@ -131,7 +131,7 @@ def batch_loss(output_BC: Tensor, target_B: Tensor, *, is_regression: bool) -> T
         return F.cross_entropy(output_BC, target_B.long())
     # [B, 1] against [B] would broadcast to [B, B] without a word.
     assert output_BC.shape == (target_B.shape[0], 1)
-    return F.mse_loss(output_BC[:, 0], target_B.float())
+    return F.mse_loss(output_BC[:, 0], target_B)
 
 
 def answer(classifier: Classifier, encoded: Encoded, arithmetic: Arithmetic) -> Outputs:

@@ -180,7 +180,8 @@ class _Evaluation:
         training, _ = prepare_training(sample, self.setup)
         pace = measure_pace(self.setup.classifier(first.task), training, recipe, self.setup.arithmetic)
         seconds = estimate_seconds(works, self.setup.subject.text_encoder, self.setup.max_length, pace)
-        self.progress.message(f"time   about {in_words(seconds)} for {num_runs} runs (3 steps timed)")
+        runs = "1 run" if num_runs == 1 else f"{num_runs} runs"
+        self.progress.message(f"time   about {in_words(seconds)} for {runs} (3 steps timed)")
 
     def run_task(self, data: TaskData) -> list[TaskResult]:
         """Every seed of a task, and a result for each of its dev splits."""

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from electra_cli.errors import CorruptError
 from electra_cli.evaluation.classifier import Classifier
 from electra_cli.evaluation.encoding import Encoded, encode, joined
 from electra_cli.evaluation.examples import Examples
@@ -106,7 +107,11 @@ def is_saved(folder: Path, data: TaskData, setup: Setup, scores: Mapping[str, Ru
     """Whether `folder` holds a model of these runs that is at least as good as one of these scores."""
     if not (folder / MARK).is_file():
         return False
-    facts = read_facts(folder)
+    try:
+        facts = read_facts(folder)
+    except CorruptError:
+        # Whatever lies there is written anew.
+        return False
     value = headline(data, scores)
     is_as_good = value is None or (facts.value is not None and facts.value >= value)
     return facts.key == setup.key(data, None) and is_as_good

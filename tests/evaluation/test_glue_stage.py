@@ -1,12 +1,22 @@
 """The stage: results on disk, finished runs kept, models saved and used."""
 
+import gzip
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from evaluation_cases import make_project, read_results, request, sentiment, write, write_glue, write_model
+from evaluation_cases import (
+    make_project,
+    read_results,
+    request,
+    sentiment,
+    tsv,
+    write,
+    write_glue,
+    write_model,
+)
 from safetensors.torch import load_file
 
 from electra_cli.errors import BelowThresholdError, InputError, UsageError
@@ -21,6 +31,7 @@ from electra_cli.evaluation.request import (
     split_names,
 )
 from electra_cli.evaluation.results import DataFacts, Results, RunScore, TaskResult
+from electra_cli.evaluation.sources import Place, load_task
 from electra_cli.evaluation.stage import eval_glue
 from electra_cli.evaluation.subject import results_folder
 from electra_cli.evaluation.submission import SUBMITTED, load_test_files, write_submission
@@ -195,6 +206,27 @@ def test_the_encoder_of_a_saved_model_loads_in_transformers_with_its_label_names
     assert all(torch.isfinite(value).all() for value in model.state_dict().values())
 
 
+def test_a_bert_folder_of_transformers_is_evaluated(place: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pieces = (place / "model/vocab.txt").read_text("utf-8").split()
+    config = transformers.BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    transformers.BertForMaskedLM(config).save_pretrained(place / "bert")
+    write(place / "bert/vocab.txt", "\n".join(pieces) + "\n")
+    recorder = Recorder()
+    report = evaluate(
+        make_project(place), place / "bert", request(place, tasks=("rte",), seeds=(0,), limit=16), recorder
+    )
+    assert report.asked == ("rte",)
+    assert "inputs are cut to the model's 32 positions" in recorder.messages
+
+
 def test_a_run_may_start_from_a_model_of_another_task(place: Path) -> None:
     project = make_project(place, seeds=1)
     wanted = request(place, tasks=("rte",), limit=16, init_from="mnli")
@@ -341,3 +373,18 @@ def test_results_of_a_run_lie_in_the_run_and_others_under_their_name(tmp_path: P
     assert results_folder(run / "export/encoder", project) == (run / "evaluate/glue").resolve()
     assert results_folder(tmp_path / "models/bert", project) == project.evaluate_dir / "glue/bert"
     assert results_folder(tmp_path / "models/mine/encoder", project) == project.evaluate_dir / "glue/mine"
+
+
+def test_the_real_three_way_set_runs_in_mnlis_layout(data_folder: Path, place: Path, tmp_path: Path) -> None:
+    names = {"train": "train", "trial": "dev_matched", "test_annotated": "dev_mismatched"}
+    for theirs, ours in names.items():
+        packed = (data_folder / f"nli-sick/SICK_{theirs}.txt.gz").read_bytes()
+        lines = gzip.decompress(packed).decode().splitlines()[1:]
+        fields = [line.split("\t") for line in lines]
+        rows = [[a, b, judgement.lower()] for _, a, b, _, judgement in fields]
+        write(tmp_path / f"sick/MNLI/{ours}.tsv", tsv(["sentence1", "sentence2", "gold_label"], *rows))
+    wanted = replace(request(place, tasks=("mnli",), seeds=(0,), limit=48), data=tmp_path / "sick")
+    report = evaluate(make_project(place), place / "model", wanted, Silent())
+    assert report.asked == ("mnli-m", "mnli-mm")
+    whole = load_task(GLUE["mnli"], Place(folder=tmp_path / "sick"))
+    assert (len(whole.train), *(len(dev) for dev in whole.dev.values())) == (4500, 500, 4927)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from evaluation_cases import THREE, tsv, write, write_glue
+from evaluation_cases import THREE, pair_of, tsv, write, write_glue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -261,6 +261,40 @@ def test_without_files_and_network_the_error_says_what_to_do(
     with pytest.raises(InputError, match=r"MNLI is not on this machine, and the network is off") as caught:
         load_task(GLUE["mnli"], Place(folder=tmp_path / "data/glue"))
     assert "hf download nyu-mll/glue" in caught.value.hint
+
+
+def test_the_hub_gives_the_content_of_the_official_files(
+    tmp_path: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    official = load_task(GLUE["mnli"], Place(folder=glue))
+    asked: list[tuple[str, str, str]] = []
+
+    def from_cache(name: str, config: str, split: str) -> object:
+        asked.append((name, config, split))
+        names = {
+            "train": "train",
+            "validation_matched": "dev_matched",
+            "validation_mismatched": "dev_mismatched",
+        }
+        table = load_texts(GLUE["mnli"], glue / f"MNLI/{names[split]}.tsv", skip_bad=False)
+        labels = [pair_of(number, THREE)[2] for number in range(len(table))]
+        return datasets.Dataset.from_dict(
+            {
+                "premise": list(table.texts),
+                "hypothesis": list(table.pairs or ()),
+                "label": [THREE.index(label) for label in labels],
+                "idx": list(range(len(table))),
+            }
+        )
+
+    monkeypatch.setattr(datasets, "load_dataset", from_cache)
+    data = load_task(GLUE["mnli"], Place(folder=tmp_path / "nothing"))
+    assert data.sha256 == official.sha256
+    assert data.source == "nyu-mll/glue mnli"
+    assert set(asked) == {
+        ("nyu-mll/glue", "mnli", split) for split in ("train", "validation_matched", "validation_mismatched")
+    }
 
 
 def test_own_classes_come_from_the_training_file(tmp_path: Path) -> None:
