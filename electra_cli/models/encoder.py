@@ -12,6 +12,12 @@ from electra_cli.models.embeddings import Embeddings
 from electra_cli.models.sizes import EncoderConfig
 
 
+def num_parameters(*modules: nn.Module) -> int:
+    """Values in the parameters of the modules together; a shared parameter counts once."""
+    parameters = {parameter for module in modules for parameter in module.parameters()}
+    return sum(parameter.numel() for parameter in parameters)
+
+
 class Layer(nn.Module):
     """Attention, then feed-forward; each with dropout, residual and LayerNorm behind it."""
 

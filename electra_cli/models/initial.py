@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from electra_cli import keyed
 from electra_cli.models.heads import DiscriminatorHead
 
-CHUNK = 1 << 20
-"""Values made at a time; bounds the float64 memory beside a large table."""
+CHUNK = 1 << 16
+"""Values made at a time: 64-bit integers and floats that fit the cache."""
 
 
 def initialise(module: nn.Module, *, seed: int, std: float) -> None:

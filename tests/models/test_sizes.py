@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from electra_cli.errors import ProjectError
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.encoder import Encoder, num_parameters
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import SIZES, discriminator_config, generator_config
 from electra_cli.settings import Generator, Model, ProjectSettings, Rows
@@ -12,11 +12,6 @@ from electra_cli.settings import Generator, Model, ProjectSettings, Rows
 
 def settings(**model: object) -> ProjectSettings:
     return ProjectSettings(model=Model.model_validate(model))
-
-
-def num_parameters(*modules: torch.nn.Module) -> int:
-    """Shared parameters count once."""
-    return sum({p: p.numel() for module in modules for p in module.parameters()}.values())
 
 
 @pytest.mark.parametrize("name", SIZES)
