@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from electra_cli.data.tokenizer_parts import CONTINUATION, SPECIAL_PIECES, bpe, unigram, wordpiece
+from electra_cli.data.unigram import unigram_scores
 from electra_cli.errors import InputError
 from electra_cli.settings import Vocab
 
@@ -139,17 +140,5 @@ def _learn_unigram(words: Mapping[str, int], alphabet: list[str], settings: Voca
         len(alphabet),
         f"set vocab.size = {smallest} or more, or lower vocab.limit_alphabet to keep the most frequent",
     )
-    trainer = trainers.UnigramTrainer(
-        vocab_size=settings.size,
-        special_tokens=list(SPECIAL_PIECES),
-        unk_token="[UNK]",
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    model = json.loads(_train(trainer, models.Unigram(), words).to_str())["model"]
-    # The trainer adds up in an order that depends on threads and hash keys: the last bits differ.
-    scores = sorted(
-        ((piece, round(score, 6)) for piece, score in model["vocab"][len(SPECIAL_PIECES) :]),
-        key=lambda entry: (-entry[1], entry[0]),
-    )
+    scores = unigram_scores(words, settings.size - len(SPECIAL_PIECES))
     return unigram([*((piece, 0.0) for piece in SPECIAL_PIECES), *scores], settings)
