@@ -22,7 +22,6 @@ from electra_cli.errors import (
     UsageError,
 )
 
-REPORT_AT = "https://github.com/electra-cli/electra-cli/issues"
 CLOSED_PIPE = 128 + 13
 """What a shell reports for a process that SIGPIPE ended."""
 
@@ -117,7 +116,7 @@ def _show_crash(error: Exception, command: str, output: OutputFormat) -> int:
     write_text(note, f"electra {__version__}  command {command}  python {python}\n\n{trace}")
     shown = ElectraError(
         f"this is a bug in electra: {type(error).__name__}: {error}",
-        hint=f"the details are in {note}\nplease report it, with that file: {REPORT_AT}",
+        hint=f"the details are in {note}\nplease report it, with that file",
     )
     shown.__cause__ = error
     return _show(shown, command, output)

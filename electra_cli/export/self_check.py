@@ -107,7 +107,7 @@ def main(root: Path, probe: Path, result: Path, kinds: list[str]) -> None:
     import transformers
     from safetensors.torch import load_file
 
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tensors = load_file(probe)
     findings: list[str] = []
     report: dict[str, Any] = {"transformers": transformers.__version__, "differences": {}, "example": ""}
