@@ -15,7 +15,7 @@ def lines_of(measured: "DryRun") -> list[str]:
     smoke = "losses and weights identical" if measured.is_resume_identical else "NOT identical"
     has_room = measured.free_bytes > 2.2 * measured.checkpoint_bytes + saved
     facts = (
-        (True, "data", f"{compact(measured.num_tokens)} tokens, {measured.epochs:.1f} passes"),
+        (True, "data", f"{compact(measured.num_tokens)} tokens, {measured.epochs:.2g} passes"),
         (True, "model", f"{networks}, sampler: {measured.sampler}"),
         (
             True,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def pretrain(
     project_file: Annotated[
-        Path | None, typer.Argument(metavar="[PROJECT]", help="Project file; ./project.toml when present.")
+        Path | None, typer.Argument(metavar="PROJECT", help="Project file; ./project.toml when present.")
     ] = None,
     project: ProjectOption = None,
     sets: SetOption = None,

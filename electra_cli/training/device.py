@@ -96,7 +96,8 @@ def _resolve_device(text: str, local_rank: int) -> torch.device:
         ) from error
     if device.type == "cuda":
         number = device.index if device.index is not None else local_rank
-        if number >= torch.cuda.device_count():
+        # torch keeps the index in a signed byte: cuda:999 arrives negative.
+        if not 0 <= number < torch.cuda.device_count():
             raise InputError(
                 f"pretrain.device = {text!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} "
                 "CUDA devices",

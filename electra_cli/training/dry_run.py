@@ -132,7 +132,7 @@ def _rehearse_resume(job: Job, run: Run, batches: list[Batch]) -> tuple[bool, in
 
 def _time_steps(run: Run, batches: list[Batch], progress: Progress) -> tuple[int, float, int]:
     """Steps, their seconds, and their tokens; one step, or as many as fit into a few seconds."""
-    progress.begin("rehearse", _MOST_STEPS, "steps")
+    progress.begin("rehearse", None, "steps")
     steps, tokens, started = 0, 0, time.perf_counter()
     while steps < _MOST_STEPS and (steps == 0 or time.perf_counter() - started < _ENOUGH_SECONDS):
         batch = batches[steps % len(batches)]
