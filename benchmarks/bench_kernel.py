@@ -1,0 +1,154 @@
+"""The sampling kernel against softmax + multinomial: forward, backward and one sample a row, pair by pair.
+
+Ours and the peer take turns in one process, by the wall clock and by the processor's (which other work on the
+machine disturbs less). Memory is what a call needs above its inputs, each in a process of its own.
+
+Letters: M masked positions of the whole batch, D width, V vocabulary.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pairing import Pairing, in_own_process, pair, report
+from torch import Tensor
+from torch.nn import functional
+
+from electra_cli.kernels.masked_sampling import masked_sample
+
+WIDTH = 128
+SHAPES = [(300, 30_522), (1_200, 30_522)]
+LARGE_SHAPES = [(5_000, 30_522), (1_200, 128_100)]
+
+
+def make_inputs(rows: int, vocabulary: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    trained = [
+        torch.randn(rows, WIDTH, generator=generator),
+        torch.randn(vocabulary, WIDTH, generator=generator) * 0.05,
+        torch.randn(vocabulary, generator=generator) * 0.1,
+    ]
+    return (
+        *(tensor.requires_grad_() for tensor in trained),
+        torch.randint(0, vocabulary, (rows,), generator=generator),
+        torch.ones(rows),
+        torch.rand(rows, generator=generator, dtype=torch.float64),
+    )
+
+
+def ours(inputs: tuple[Tensor, ...]) -> None:
+    """The implementation that "auto" chooses."""
+    masked_sample(*inputs).loss_sum.backward()
+
+
+def peer(inputs: tuple[Tensor, ...]) -> None:
+    """What one writes without a kernel."""
+    hidden_MD, table_VD, bias_V, target_M, _, _ = inputs
+    logits_MV = functional.linear(hidden_MD, table_VD, bias_V)
+    loss = functional.cross_entropy(logits_MV.float(), target_M, reduction="sum")
+    torch.multinomial(logits_MV.detach().float().softmax(1), 1)
+    loss.backward()
+
+
+def timed(
+    call: Callable[[tuple[Tensor, ...]], None], inputs: tuple[Tensor, ...], precision: str
+) -> tuple[float, float]:
+    """Milliseconds of one call: by the wall clock, and of all threads by the processor's."""
+    for tensor in inputs[:3]:
+        tensor.grad = None
+    wall, processor = time.perf_counter(), time.process_time()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        call(inputs)
+    return (time.perf_counter() - wall) * 1e3, (time.process_time() - processor) * 1e3
+
+
+def compare_times(rows: int, vocabulary: int, precision: str, repeats: int) -> list[Pairing]:
+    inputs = make_inputs(rows, vocabulary)
+    for call in (ours, peer):
+        timed(call, inputs, precision)
+    pairs = [(timed(ours, inputs, precision), timed(peer, inputs, precision)) for _ in range(repeats)]
+    return [
+        pair(
+            f"kernel {clock} time {rows} × {vocabulary}",
+            [mine[which] for mine, _ in pairs],
+            [other[which] for _, other in pairs],
+            unit="ms",
+            more_is_better=False,
+            precision=precision,
+            threads=torch.get_num_threads(),
+        )
+        for which, clock in enumerate(("wall", "processor"))
+    ]
+
+
+def resident_bytes(field: str) -> int:
+    """VmRSS (now) or VmHWM (peak) of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"/proc/self/status has no {field}")
+
+
+def measure_memory(who: str, rows: int, vocabulary: int, precision: str) -> float:
+    """Peak MB of two calls above the inputs; the gradients that a call leaves behind are part of it."""
+    call = ours if who == "ours" else peer
+    timed(call, make_inputs(8, 300), precision)
+    inputs = make_inputs(rows, vocabulary)
+    before = resident_bytes("VmRSS")
+    for _ in range(2):
+        timed(call, inputs, precision)
+    return (resident_bytes("VmHWM") - before) / 1e6
+
+
+def compare_memory(rows: int, vocabulary: int, precision: str, repeats: int) -> Pairing:
+    threads = torch.get_num_threads()
+    found: dict[str, list[float]] = {"ours": [], "peer": []}
+    for _ in range(repeats):
+        for who, megabytes in found.items():
+            how = ("--threads", str(threads), "--memory-of", who, str(rows), str(vocabulary), precision)
+            megabytes.append(in_own_process(__file__, *how)["megabytes"])
+    return pair(
+        f"kernel memory {rows} × {vocabulary}",
+        found["ours"],
+        found["peer"],
+        unit="MB",
+        more_is_better=False,
+        precision=precision,
+        threads=threads,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=9, help="pairs of calls a shape")
+    parser.add_argument(
+        "--large", action="store_true", help="also 5,000 rows and 128,100 ids (minutes, 4 GB)"
+    )
+    parser.add_argument("--memory-of", nargs=4, metavar=("WHO", "ROWS", "VOCABULARY", "PRECISION"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.memory_of:
+        who, rows, vocabulary, precision = options.memory_of
+        print(json.dumps({"megabytes": measure_memory(who, int(rows), int(vocabulary), precision)}))
+        return
+
+    precisions = ["float32"]
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        precisions.append("bf16")
+    else:
+        print("bf16 left out: this processor has no bf16 instructions", file=sys.stderr)
+    results = []
+    for rows, vocabulary in SHAPES + (LARGE_SHAPES if options.large else []):
+        for precision in precisions:
+            results += compare_times(rows, vocabulary, precision, options.repeats)
+            results.append(compare_memory(rows, vocabulary, precision, 3))
+    report("bench-kernel", results)
+
+
+if __name__ == "__main__":
+    main()
