@@ -47,11 +47,12 @@ def train_step(
     carries: list[object] = [None] * len(micro_batches)
     terms: dict[str, Tensor] = {}
     figures: dict[str, Tensor] = {}
-    loss = torch.zeros((), device=plan.engine.device)
+    # Figures add up in float64, so that processes log what micro-batches would.
+    loss = torch.zeros((), dtype=plan.engine.sum_dtype, device=plan.engine.device)
     norms, skips = [], []
     for network_update in plan.updates:
         update = network_update.update
-        update_loss = torch.zeros((), device=plan.engine.device)
+        update_loss = torch.zeros_like(loss)
         network_update.clear_gradients()
         for number, micro_batch in enumerate(micro_batches):
             seed_dropout(plan, update, step, number + plan.ranks.rank * len(micro_batches))
@@ -62,11 +63,11 @@ def train_step(
             (micro_loss * network_update.loss_scale.scale).backward()  # type: ignore[no-untyped-call]
             carries[number] = losses.carry
             update_loss = update_loss + micro_loss.detach()
-            add_up(terms, means)
+            add_up(terms, {term: mean.to(loss.dtype) for term, mean in means.items()})
             add_up(figures, losses.figures)
         loss = loss + update_loss
         # The local loss takes part, so that every process agrees on what is finite.
-        everywhere = update_loss.clone()
+        everywhere = update_loss.float()
         sum_over_ranks([*gradients(network_update), everywhere], plan.ranks)
         done = network_update.step(learning_rate, everywhere)
         norms.append(done.grad_norm_N)

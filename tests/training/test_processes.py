@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,14 +18,18 @@ from electra_cli.training import checkpoint
 KILLED = {"pretrain.save_every": "5", "pretrain.log_every": "2", "pretrain.heldout_rows": "8"}
 
 
-def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+def start(folder: Path, *arguments: str, rank: int | None = None, port: int = 0) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    if rank is not None:
+        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return subprocess.Popen(
         [sys.executable, toy_run.__file__, str(folder), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env=environment,
     )
 
 
@@ -107,6 +112,34 @@ def test_a_second_ctrl_c_ends_at_once_and_harms_nothing(tmp_path):
     assert time.monotonic() - started < 15
     run = only_run(tmp_path)
     assert checkpoint.newest_valid(run / "checkpoints").folder == run / "checkpoints" / "step-00000001"
+
+
+def test_two_processes_are_one_with_two_micro_batches(tmp_path):
+    """gloo on CPUs, 1 × 2 micro-batches against 2 × 1: weights, optimizer and metrics equal to the bit."""
+    changes = {"steps": 6, "log_every": 2, "save_every": 4, "heldout_every": 3, "heldout_rows": 8}
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    for folder in (together, alone):
+        folder.mkdir()
+    arguments = [f"pretrain.{key}={value}" for key, value in changes.items()]
+    port = _free_port()
+    with (
+        start(together, *arguments, rank=0, port=port) as first,
+        start(together, *arguments, rank=1, port=port) as second,
+    ):
+        output, _ = first.communicate(timeout=300)
+        other, _ = second.communicate(timeout=300)
+    assert (first.returncode, second.returncode) == (0, 0), output + other
+    single = train(
+        alone, make_settings(**{f"pretrain__{key}": value for key, value in changes.items()})
+    ).folder
+    assert comparable_metrics(only_run(together)) == comparable_metrics(single)
+    assert weights_sha256(only_run(together), 6) == weights_sha256(single, 6)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
