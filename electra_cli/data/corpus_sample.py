@@ -1,7 +1,7 @@
 """Which documents a vocabulary is learned from: chosen by a hash of their text, by weight of their source."""
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ from electra_cli.data.corpus import CorpusFile, Listing, Tally, cut_into_parts, 
 from electra_cli.data.word_counts import WordCounter
 from electra_cli.errors import InputError
 from electra_cli.progress import Progress
-from electra_cli.settings import Corpus
+from electra_cli.settings import Corpus, Vocab
 
 _BUCKET_BITS = 16
 EXAMPLE_BYTES = 2 << 20
@@ -86,20 +86,20 @@ class Sample:
 def sample_words(
     listing: Listing,
     corpus: Corpus,
-    sample_bytes: int,
-    new_counter: Callable[[], WordCounter],
+    settings: Vocab,
     progress: Progress,
 ) -> Sample:
-    """Count the words of documents of about `sample_bytes` in all, in memory bounded whatever the corpus.
+    """Count the words of documents of about `vocab.sample_bytes` in all, in bounded memory.
 
     A corpus that fits is read once; a larger one, or one of several sources, is read twice: the first pass
     finds the hash below which documents are taken. Raises `InputError` when there is no document.
     """
+    sample_bytes = settings.sample_bytes
     weights = {source.name: source.weight for source in corpus.source}
     sources = {
         name: _Source(weights.get(name, 1.0)) for name in dict.fromkeys(f.source for f in listing.files)
     }
-    counter = new_counter() if len(sources) == 1 and listing.num_bytes <= sample_bytes else None
+    counter = WordCounter(settings) if len(sources) == 1 and listing.num_bytes <= sample_bytes else None
     tally, examples = Tally(), _Examples()
     num_documents = text_bytes = 0
     is_plain = all(file.path.suffix in (".txt", ".jsonl") for file in listing.files)
@@ -119,7 +119,7 @@ def sample_words(
     _check_text(num_documents, sources, listing, corpus)
     if counter is None:
         counter = _count_chosen(
-            listing, corpus, min(sample_bytes, text_bytes), sources, new_counter(), progress
+            listing, corpus, min(sample_bytes, text_bytes), sources, WordCounter(settings), progress
         )
     counter.flush()
     sampled = sum(source.times_total() for source in sources.values())

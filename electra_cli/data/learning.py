@@ -27,6 +27,8 @@ class Learned:
 
     tokenizer: Tokenizer
     alphabet_size: int
+    num_characters: int
+    """Different characters in all counted words, those beyond `limit_alphabet` included."""
     character_coverage: float
     """Share of the characters of all counted words that are in the alphabet."""
 
@@ -52,7 +54,7 @@ def learn(words: Mapping[str, int], settings: Vocab) -> Learned:
     total = sum(characters.values())
     coverage = sum(characters[character] for character in alphabet) / total if total else 1.0
     learner = _learn_wordpiece if settings.kind == "wordpiece" else _learn_unigram
-    return Learned(learner(words, sorted(alphabet), settings), len(alphabet), coverage)
+    return Learned(learner(words, sorted(alphabet), settings), len(alphabet), len(ranked), coverage)
 
 
 def _check_size(settings: Vocab, smallest: int, alphabet_size: int, hint: str) -> None:
@@ -129,7 +131,7 @@ def _learn_bpe(words: Mapping[str, int], settings: Vocab) -> Learned:
     )
     model = json.loads(_train(trainer, models.BPE(), words).to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
-    return Learned(bpe(model["vocab"], merges, settings), len(alphabet), 1.0)
+    return Learned(bpe(model["vocab"], merges, settings), len(alphabet), len(alphabet), 1.0)
 
 
 def _learn_unigram(words: Mapping[str, int], alphabet: list[str], settings: Vocab) -> Tokenizer:

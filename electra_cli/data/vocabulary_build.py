@@ -14,7 +14,6 @@ from electra_cli.data.corpus_sample import Sample, sample_words
 from electra_cli.data.learning import Learned, learn
 from electra_cli.data.own_vocabulary import check_path, read_own
 from electra_cli.data.script_warnings import script_figures, script_warnings
-from electra_cli.data.tokenizer_parts import normalizer, pre_tokenizer
 from electra_cli.data.vocabulary import Vocabulary, VocabularyReport, load_vocabulary, special_ids
 from electra_cli.data.vocabulary_manifest import (
     FORMAT,
@@ -26,7 +25,6 @@ from electra_cli.data.vocabulary_manifest import (
     recorded_settings,
     write_manifest,
 )
-from electra_cli.data.word_counts import WordCounter
 from electra_cli.durable import locked, remove_leftovers, write_text
 from electra_cli.errors import InputError
 from electra_cli.progress import Progress
@@ -131,15 +129,7 @@ def _own(file: CorpusFile, settings: Vocab) -> tuple[Tokenizer, dict[str, Any]]:
 def _learn(project: "Project", listing: Listing, progress: Progress) -> tuple[Tokenizer, dict[str, Any]]:
     settings, corpus = project.settings.vocab, project.settings.corpus
 
-    def new_counter() -> WordCounter:
-        return WordCounter(
-            normalizer(settings),
-            pre_tokenizer(settings),
-            settings.max_input_chars,
-            splits_ideographs=settings.kind == "wordpiece",
-        )
-
-    sample = sample_words(listing, corpus, settings.sample_bytes, new_counter, progress)
+    sample = sample_words(listing, corpus, settings, progress)
     progress.message(
         f"read      {len(listing.files):,} files, {sample.text_bytes:,} bytes of text, "
         f"{sample.num_documents:,} documents ({sample.sampled_bytes:,} bytes sampled; vocab.sample_bytes)"
@@ -161,6 +151,13 @@ def _explain(sample: Sample, learned: Learned, settings: Vocab, progress: Progre
             f"{size:,} pieces instead of {settings.size:,}: the text offers no more that occur "
             f"{settings.min_frequency} times (vocab.min_frequency)",
             code="small-vocabulary",
+        )
+    if learned.num_characters > learned.alphabet_size:
+        progress.warning(
+            f"the text has {learned.num_characters:,} different characters; vocab.limit_alphabet = "
+            f"{settings.limit_alphabet:,} keeps the most frequent, which make up "
+            f"{100 * learned.character_coverage:.2f} % of it; words with another become [UNK]",
+            code="alphabet-limit",
         )
     counter = sample.counter
     if counter.num_long_words:

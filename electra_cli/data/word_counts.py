@@ -8,9 +8,10 @@ of the whole text.
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from electra_cli.data.documents import cut_into_parts
+from electra_cli.data.tokenizer_parts import normalizer, pre_tokenizer
+from electra_cli.settings import Vocab
 
 MAX_STRETCHES = 500_000
 MAX_WORDS = 4_000_000
@@ -25,15 +26,16 @@ _IDEOGRAPH = re.compile(
 
 
 class WordCounter:
-    """Counts the words of texts as a tokenizer would cut them; of words over `max_chars` only the number."""
+    """Counts words as a tokenizer would cut them; those over `max_input_chars` only by their number."""
 
-    def __init__(
-        self, normalizer: Any, pre_tokenizer: Any, max_chars: int, *, splits_ideographs: bool
-    ) -> None:
-        self._normalizer = normalizer
-        self._pre_tokenizer = pre_tokenizer
-        self._max_chars = max_chars
-        self._splits_ideographs = splits_ideographs
+    def __init__(self, settings: Vocab) -> None:
+        self._normalizer = normalizer(settings)
+        self._pre_tokenizer = pre_tokenizer(settings)
+        self._max_chars = settings.max_input_chars
+        self._splits_ideographs = settings.kind == "wordpiece"
+        # Inside such a run nothing is cut and nothing cleaned away; byte-level BPE cuts letters from digits.
+        kept = "[A-Za-z]" if settings.kind == "bpe" else "[A-Za-z0-9]"
+        self._long_run = re.compile(f"({kept}{{{settings.max_input_chars + 1}}}){kept}+")
         self._stretches: dict[int, Counter[str]] = {}
         self.words: dict[str, int] = {}
         self.characters: Counter[str] = Counter()
@@ -75,6 +77,8 @@ class WordCounter:
         for text in texts:
             for character, occurrences in Counter(text).items():
                 self.characters[character] += count * occurrences
+            # A word that is too long anyway passes through the tokenizer shortened, which is much faster.
+            text = self._long_run.sub(r"\1", text)
             for word, _ in self._pre_tokenizer.pre_tokenize_str(self._normalizer.normalize_str(text)):
                 if len(word) > self._max_chars:
                     self.num_long_words += count

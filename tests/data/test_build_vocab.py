@@ -190,6 +190,12 @@ def test_case_A02_an_alphabet_too_large_is_refused_and_nothing_written(root):
     assert build(root, size=305).vocabulary.size == 305
 
 
+def test_pitfall_K23_a_cut_alphabet_is_reported(root):
+    heard = Heard()
+    build(root, heard=heard, limit_alphabet=10)
+    assert "vocab.limit_alphabet = 10 keeps the most frequent" in heard.warnings["alphabet-limit"]
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_case_A04_turkish_keeps_its_letters(root, lowercase):
     (root / "corpus" / "a.txt").write_text((TURKISH + "\n") * 100)
@@ -281,9 +287,7 @@ def test_one_writer_at_a_time(root):
         "with locked(Path(sys.argv[1]), 'x'):\n    print('on', flush=True)\n    input()\n"
     )
     command = [sys.executable, "-c", code, str(root / "vocab")]
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"on\n"
         with pytest.raises(InputError, match="already running"):

@@ -26,12 +26,7 @@ UNICODE = st.text(
 
 
 def count(text: str, options: Vocab) -> WordCounter:
-    counter = WordCounter(
-        normalizer(options),
-        pre_tokenizer(options),
-        options.max_input_chars,
-        splits_ideographs=options.kind == "wordpiece",
-    )
+    counter = WordCounter(options)
     counter.add(text)
     counter.flush()
     return counter
@@ -49,6 +44,14 @@ def words_of_the_library(text: str, options: Vocab) -> Counter[str]:
 @given(text=UNICODE)
 def test_counts_are_those_of_the_tokenizer(kind, lowercase, strip, text):
     options = Vocab(kind=kind, lowercase=lowercase, strip_accents=strip)
+    assert count(text, options).words == words_of_the_library(text, options)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+@PROPERTY
+@given(text=st.text("ab1É \u0301.中", max_size=60))
+def test_words_that_are_too_long_are_left_out_exactly(kind, text):
+    options = Vocab(kind=kind, max_input_chars=4)
     assert count(text, options).words == words_of_the_library(text, options)
 
 
@@ -70,11 +73,10 @@ _BUILD = """
 import sys
 from electra_cli.data.learning import learn
 from electra_cli.data.word_counts import WordCounter
-from electra_cli.data.tokenizer_parts import normalizer, pre_tokenizer
 from electra_cli.settings import Vocab
 text = sys.stdin.read()
 options = Vocab(kind=sys.argv[1], size=int(sys.argv[2]))
-counter = WordCounter(normalizer(options), pre_tokenizer(options), 100, splits_ideographs=True)
+counter = WordCounter(options)
 counter.add(text)
 counter.flush()
 print(learn(counter.words, options).tokenizer.to_str())
