@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text profile docs ladder gpu-check pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
