@@ -1,0 +1,124 @@
+"""A corpus and tasks that we write ourselves, and settings that make every stage take seconds."""
+
+from itertools import product
+from pathlib import Path
+
+SETS = (
+    "model.size=toy",
+    "vocab.size=400",
+    "rows.sequence_length=32",
+    "corpus.processes=1",
+    "schedule.warmup_steps=2",
+    "pretrain.steps=6",
+    "pretrain.batch_size=8",
+    "pretrain.log_every=2",
+    "pretrain.heldout_every=3",
+    "pretrain.heldout_rows=8",
+    "pretrain.save_every=3",
+    "evaluate.seeds=1",
+    "evaluate.batch_size=8",
+    "evaluate.learning_rate=0.005",
+    "evaluate.layer_decay=1.0",
+)
+"""A whole project in the size of a test."""
+
+TOY_ENVIRONMENT = {
+    "ELECTRA_SET": " ".join(SETS),
+    "HF_HUB_OFFLINE": "1",
+    "COLUMNS": "120",
+    "OMP_NUM_THREADS": "1",
+}
+
+_WHO = (
+    "the harbour master", "an old fisherman", "her younger sister", "the keeper of the lighthouse",
+    "a boy from the village", "the captain", "nobody in the street", "the schoolteacher", "my grandmother",
+    "a stranger with a lantern", "the baker", "the doctor's wife",
+)  # fmt: skip
+_DID = (
+    "remembered", "had forgotten", "described", "wrote down", "painted", "asked about", "could not explain",
+    "was afraid of", "laughed at", "looked for", "dreamed of", "told us about",
+)  # fmt: skip
+_WHAT = (
+    "the storm that broke the pier", "a letter without a name", "the ship from the north",
+    "the bell under the water", "the winter of the great frost", "a map drawn on sailcloth",
+    "the light beyond the islands", "the song of the rope makers", "the price of salted herring",
+    "a key that opened no door", "the well behind the church", "the last ferry home",
+)  # fmt: skip
+_WHEN = (
+    "before the tide turned", "on a Sunday morning", "when the fog had lifted", "many years later",
+    "without saying a word", "as if it were yesterday", "while the kettle boiled", "in a low voice",
+)  # fmt: skip
+
+
+def sentences() -> list[str]:
+    """13,824 different sentences in an order without pattern."""
+    every = [
+        f"{who[0].upper()}{who[1:]} {did} {what} {when}."
+        for who, did, what, when in product(_WHO, _DID, _WHAT, _WHEN)
+    ]
+    # 5,003 is prime and no divisor of the number of sentences, so each comes once.
+    return [every[5003 * number % len(every)] for number in range(len(every))]
+
+
+def write_corpus(folder: Path, num_documents: int = 160) -> Path:
+    """Two files, a document a paragraph of twelve sentences, a blank line between them."""
+    folder.mkdir(parents=True)
+    written = sentences()
+    documents = [" ".join(written[12 * number : 12 * number + 12]) for number in range(num_documents)]
+    half = num_documents // 2
+    for name, some in (("harbour.txt", documents[:half]), ("village.txt", documents[half:])):
+        (folder / name).write_text("\n\n".join(some) + "\n", encoding="utf-8")
+    return folder
+
+
+def write_tasks(folder: Path, num_train: int = 48, num_dev: int = 24) -> Path:
+    """SST-2, MNLI, RTE, MRPC and STS-B with GLUE's own file names, columns and quirks.
+
+    A sentence is good, and a pair fits, by what the (second) sentence's subject is.
+    """
+    three, two = ("entailment", "neutral", "contradiction"), ("entailment", "not_entailment")
+    parses = [f"sentence{number}_{kind}" for kind in ("binary_parse", "parse") for number in (1, 2)]
+    pair_meta = ["index", "promptID", "pairID", "genre", *parses, "sentence1", "sentence2"]
+    score_meta = ["index", "genre", "filename", "year", "old_index", "source1", "source2"]
+    for split, begin, count in (("train", 0, num_train), ("dev", num_train, num_dev)):
+        chosen = sentences()[begin : begin + count]
+        kind = [next(n for n, who in enumerate(_WHO) if text.lower().startswith(who)) for text in chosen]
+        pairs = [[str(number), "It was told in the harbour.", text] for number, text in enumerate(chosen)]
+        tables = {
+            # Its sentences end with a blank.
+            "SST-2": (
+                ["sentence", "label"],
+                [[f"{text} ", str(k % 2)] for text, k in zip(chosen, kind, strict=True)],
+            ),
+            "RTE": (
+                ["index", "sentence1", "sentence2", "label"],
+                [[*pair, two[k % 2]] for pair, k in zip(pairs, kind, strict=True)],
+            ),
+            "MRPC": (
+                ["\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
+                [[str(k % 2), "1", "2", f'"{pair[1]}', pair[2]] for pair, k in zip(pairs, kind, strict=True)],
+            ),
+            "STS-B": (
+                [*score_meta, "sentence1", "sentence2", "score"],
+                [
+                    [pair[0], *"gfy123", *pair[1:], f"{k % 6}.000"]
+                    for pair, k in zip(pairs, kind, strict=True)
+                ],
+            ),
+        }
+        for name, (columns, rows) in tables.items():
+            _table(folder / name / f"{split}.tsv", columns, rows)
+        num_labels = 1 if split == "train" else 5
+        columns = [*pair_meta, *(f"label{number + 1}" for number in range(num_labels)), "gold_label"]
+        rows = [
+            [pair[0], *"1234567", *pair[1:], *[three[k % 3]] * (num_labels + 1)]
+            for pair, k in zip(pairs, kind, strict=True)
+        ]
+        for name in ("train",) if split == "train" else ("dev_matched", "dev_mismatched"):
+            _table(folder / "MNLI" / f"{name}.tsv", columns, rows)
+    return folder
+
+
+def _table(path: Path, columns: list[str], rows: list[list[str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(row) + "\n" for row in [columns, *rows]), encoding="utf-8")
