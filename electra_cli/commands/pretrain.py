@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from electra_cli.commands._options import (
-    ForceOption,
     FormatOption,
     OutputFormat,
     ProjectOption,
@@ -15,7 +14,7 @@ from electra_cli.commands._options import (
     VerifyOption,
 )
 from electra_cli.commands._screen import Screen, open_screen
-from electra_cli.errors import InputError, UsageError
+from electra_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from electra_cli.project import Project
@@ -36,19 +35,18 @@ def pretrain(
         str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Rehearse with real steps, and write nothing.")
+        bool, typer.Option("--dry-run", help="Check and rehearse as electra check does; write nothing.")
     ] = False,
     no_build: Annotated[
         bool, typer.Option("--no-build", help="Fail instead of building a missing vocabulary or shards.")
     ] = False,
     verify: VerifyOption = False,
-    force: ForceOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin a new run even where one could be continued.")
+    ] = False,
     output: FormatOption = OutputFormat.AUTO,
 ) -> None:
-    """Pre-train the model; the same command goes on after an interruption.
-
-    --force begins a new run where one could be continued.
-    """
+    """Pre-train the model; the same command goes on after an interruption."""
     from electra_cli.project import load_project
 
     if project_file is not None and project is not None and project_file != project:
@@ -57,7 +55,9 @@ def pretrain(
     with open_screen("pretrain", output) as screen:
         loaded = load_project(project_file or project, [*(sets or []), *named])
         if dry_run:
-            _rehearse(loaded, screen, build=not no_build, verify=verify)
+            from electra_cli.commands.check import rehearse
+
+            rehearse(loaded, screen)
         else:
             result = _train(loaded, screen, resume, build=not no_build, verify=verify, force=force)
             screen.result(
@@ -84,22 +84,3 @@ def _train(
 
         vocabulary, shards = pipeline.ensure_shards(project, screen, build=build, verify=verify)
         return train(project, vocabulary, shards, screen, resume=resume, force_new=force, stop=stop)
-
-
-def _rehearse(project: "Project", screen: Screen, *, build: bool, verify: bool) -> None:
-    from dataclasses import asdict
-
-    from electra_cli import pipeline
-    from electra_cli.commands._rehearsal import lines_of
-    from electra_cli.training.dry_run import dry_run
-
-    vocabulary, shards = pipeline.ensure_shards(project, screen, build=build, verify=verify)
-    measured = dry_run(project, vocabulary, shards, screen)
-    for concern in measured.concerns:
-        screen.warning(concern.text, code=concern.code)
-    screen.result(asdict(measured), lines_of(measured), next_command="electra pretrain")
-    if not measured.is_resume_identical:
-        raise InputError(
-            "a run that stops and goes on would not give the same numbers on this machine",
-            hint='pretrain.device = "cpu" or compile = "off" are exact',
-        )

@@ -9,7 +9,7 @@ from electra_cli.evaluation.estimate import Work, estimate_seconds, in_words
 from electra_cli.evaluation.finetune import measure_pace, num_steps
 from electra_cli.evaluation.kept import KeptRuns
 from electra_cli.evaluation.own_tasks import own_task
-from electra_cli.evaluation.precision import Arithmetic, choose_arithmetic, choose_device
+from electra_cli.evaluation.precision import Arithmetic, choose_arithmetic
 from electra_cli.evaluation.request import Request, check_threshold_names
 from electra_cli.evaluation.results import DataFacts, Results, RunScore, TaskResult
 from electra_cli.evaluation.results_file import write_results
@@ -18,6 +18,7 @@ from electra_cli.evaluation.sources import Place, TaskData, load_task
 from electra_cli.evaluation.subject import load_start, load_subject, results_folder
 from electra_cli.evaluation.task_runs import is_saved, prepare, prepare_training, run_seed, save_if_best
 from electra_cli.evaluation.tasks import GLUE, Task, choose
+from electra_cli.optimization.device import resolve_device
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 
@@ -55,7 +56,7 @@ def own_tasks(project: Project) -> list[Task]:
 def arithmetic_of(project: Project) -> Arithmetic:
     """Device and precision of the project."""
     pretrain = project.settings.pretrain
-    return choose_arithmetic(pretrain.precision, choose_device(pretrain.device))
+    return choose_arithmetic(pretrain.precision, resolve_device(pretrain.device))
 
 
 def load_setup(project: Project, model: Path, request: Request) -> Setup:

@@ -5,15 +5,12 @@ import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import torch
 
 from electra_cli.errors import InputError
+from electra_cli.optimization.device import Precision, natural_precision, resolve_device
 from electra_cli.settings import Pretrain
-
-Precision = Literal["fp32", "bf16", "fp16"]
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -61,10 +58,10 @@ def resolve_engine(settings: Pretrain, *, local_rank: int = 0, precision: Precis
 
     Raises InputError for a device that is not there, and for float16 on a CPU, which has no loss scaling.
     """
-    device = _resolve_device(settings.device, local_rank)
+    device = resolve_device(settings.device, local_rank)
     wanted = precision if precision is not None and settings.precision == "auto" else settings.precision
     if wanted == "auto":
-        chosen, reason = _natural_precision(device)
+        chosen, reason = natural_precision(device)
     else:
         chosen, reason = wanted, "as the run began" if settings.precision == "auto" else "as set"
     if chosen == "fp16" and device.type != "cuda":
@@ -81,60 +78,6 @@ def resolve_engine(settings: Pretrain, *, local_rank: int = 0, precision: Precis
         is_compiled=is_compiled,
         num_threads=torch.get_num_threads(),
     )
-
-
-def _resolve_device(text: str, local_rank: int) -> torch.device:
-    if text == "auto":
-        return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(text)
-    except RuntimeError as error:
-        raise InputError(
-            f"pretrain.device = {text!r} is no device",
-            key="pretrain.device",
-            hint="auto, cpu, cuda, cuda:1 or mps",
-        ) from error
-    if device.type == "cuda":
-        number = device.index if device.index is not None else local_rank
-        # torch keeps the index in a signed byte: cuda:999 arrives negative.
-        if not 0 <= number < torch.cuda.device_count():
-            raise InputError(
-                f"pretrain.device = {text!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} "
-                "CUDA devices",
-                key="pretrain.device",
-                hint='device = "auto" takes what is there',
-            )
-        return torch.device("cuda", number)
-    is_there = device.type == "cpu" or (device.type == "mps" and torch.backends.mps.is_available())
-    if not is_there:
-        raise InputError(f"pretrain.device = {text!r} is not on this machine", key="pretrain.device")
-    return device
-
-
-def _natural_precision(device: torch.device) -> tuple[Precision, str]:
-    """The fastest precision that the device computes natively."""
-    if device.type == "cuda":
-        if torch.cuda.is_bf16_supported(including_emulation=False):
-            return "bf16", "the GPU computes it natively"
-        return "fp16", "the GPU has no bfloat16; the loss is scaled"
-    if device.type == "cpu":
-        found = sorted(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
-        if found:
-            return "bf16", f"the CPU has {' and '.join(found)}"
-        return "fp32", "the CPU has no bfloat16 arithmetic"
-    return "fp32", f"{device.type} has no tested half precision"
-
-
-def cpu_flags() -> frozenset[str]:
-    """Instruction sets that Linux lists for the first processor; empty elsewhere."""
-    path = Path("/proc/cpuinfo")
-    if not path.is_file():
-        return frozenset()
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(value.split())
-    return frozenset()
 
 
 @contextmanager

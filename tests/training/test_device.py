@@ -5,8 +5,8 @@ import torch
 
 from electra_cli.errors import ExitCode, InputError, MemoryShortError
 from electra_cli.models.sizes import EncoderConfig
+from electra_cli.optimization import device as device_module
 from electra_cli.settings import Pretrain
-from electra_cli.training import device as device_module
 from electra_cli.training.device import Engine, computing, resolve_engine
 from electra_cli.training.memory import (
     activation_bytes,

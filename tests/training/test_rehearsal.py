@@ -2,7 +2,7 @@
 
 from toy_run import Notes, make_project, make_settings, make_shards, make_vocabulary
 
-from electra_cli.commands._rehearsal import lines_of
+from electra_cli.pipeline_check import rehearsal_findings
 from electra_cli.training.dry_run import dry_run
 
 
@@ -21,5 +21,5 @@ def test_a_rehearsal_measures_and_writes_nothing(tmp_path, monkeypatch):
     assert 12 * 40_000 < measured.checkpoint_bytes < 12 * 200_000
     assert measured.epochs == 40 * 8 / measured.num_rows
     assert {concern.code for concern in measured.concerns} == {"warmup", "corpus"}
-    lines = lines_of(measured)
-    assert len(lines) == 6 and all(line.startswith("✓") for line in lines)
+    findings = rehearsal_findings(measured)
+    assert len(findings) == 6 and all(finding.is_good for finding in findings)
