@@ -27,13 +27,14 @@ def shard_corpus(
 ) -> None:
     """Cut the corpus into shards of tokens, without duplicates, with a part held out."""
     from electra_cli.data.shards import build_shards
-    from electra_cli.data.vocabulary import load_vocabulary
+    from electra_cli.pipeline import ensure_vocabulary
     from electra_cli.project import load_project
 
     named = [f"corpus.files={json.dumps([str(path) for path in paths])}"] if paths else []
     with open_screen("shard-corpus", output) as screen:
         loaded = load_project(project, [*(sets or []), *named])
-        vocabulary = load_vocabulary(loaded.vocab_dir)
+        # An own vocabulary is only copied; one that must be learned is build-vocab's work.
+        vocabulary = ensure_vocabulary(loaded, screen, build=bool(loaded.settings.vocab.path))
         report = build_shards(loaded, vocabulary, screen, force=force)
         screen.result(
             {

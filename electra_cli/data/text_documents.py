@@ -182,7 +182,8 @@ def _json_type(value: object) -> str:
         return "a boolean"
     if isinstance(value, int | float):
         return "a number"
-    return {str: "a string", list: "a list", dict: "an object"}[type(value)]
+    names: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+    return names[type(value)]
 
 
 def _without_surrogates(text: str, name: str, line: int, errors: str, tally: Tally) -> str:

@@ -30,7 +30,7 @@ def unigram_scores(words: Mapping[str, int], size: int) -> list[tuple[str, float
             'vocab.kind = "unigram" needs sentencepiece: the trainer of tokenizers gives another vocabulary '
             "every time",
             key="vocab.kind",
-            hint='pip install sentencepiece, or take "wordpiece" or "bpe"',
+            hint='pip install "electra-cli[unigram]", or take "wordpiece" or "bpe"',
         ) from error
     model = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
