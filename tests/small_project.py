@@ -5,7 +5,7 @@ from pathlib import Path
 
 SETS = (
     "model.size=toy",
-    "vocab.size=400",
+    "vocab.size=320",
     "rows.sequence_length=32",
     "corpus.processes=1",
     "schedule.warmup_steps=2",
