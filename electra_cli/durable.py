@@ -4,21 +4,25 @@ Nothing else in the package opens a file for writing (a test reads the sources a
 A reader never meets a half-written file or folder under a final name.
 """
 
+import ctypes
 import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from electra_cli.errors import CorruptError, InputError, StorageError
 
 TEMPORARY_PREFIX = ".tmp-"
+_ASIDE = re.compile(re.escape(TEMPORARY_PREFIX) + r"aside-\d+-(.+)", re.DOTALL)
 
 _STORAGE_ERRNOS = {
     errno.ENOSPC,
@@ -108,25 +112,64 @@ def write_json(path: Path, content: Any) -> None:
 def writing_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder that appears under its final name, every file synced, when the block ends without an error.
 
-    The block writes into the temporary folder that it is given. With `replace` an older folder of that
-    name is moved aside first and removed afterwards; without it, an existing one is an error.
+    The block writes into the temporary folder that it is given. With `replace` it takes the place of an older
+    folder of that name, which is removed afterwards; without it, an existing one is an error.
     """
     temporary = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{folder.name}")
-    aside = folder.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-old-{folder.name}")
     with storage_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         temporary.mkdir()
         try:
             yield temporary
             _sync_tree(temporary)
-            if replace and folder.exists():
-                folder.replace(aside)
-            temporary.replace(folder)
+            if replace and folder.is_dir():
+                _replace_folder(temporary, folder)
+            else:
+                temporary.replace(folder)
+            sync_folder(folder.parent)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        sync_folder(folder.parent)
-        shutil.rmtree(aside, ignore_errors=True)
+            _remove(temporary)
+
+
+def _replace_folder(new: Path, folder: Path) -> None:
+    """Put `new` in the place of `folder`, which lies under the name of `new` afterwards.
+
+    Where names cannot be exchanged in one step, a kill may leave the old folder aside under a name that
+    `remove_leftovers` knows.
+    """
+    if _exchange(new, folder):
+        return
+    aside = folder.with_name(f"{TEMPORARY_PREFIX}aside-{os.getpid()}-{folder.name}")
+    folder.replace(aside)
+    new.replace(folder)
+    aside.replace(new)
+
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; `False` where the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a whole folder of that name, where there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -141,16 +184,18 @@ def _sync_tree(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files and folders that a killed process left directly inside `folder`."""
+    """Remove temporary files and folders that a killed process left directly inside `folder`.
+
+    A folder that was moved aside and whose successor never came gets its name back.
+    """
     if not folder.is_dir():
         return
-    for entry in folder.iterdir():
-        if not entry.name.startswith(TEMPORARY_PREFIX):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
+    for entry in sorted(folder.iterdir()):
+        moved = _ASIDE.fullmatch(entry.name)
+        if moved is not None and not (folder / moved[1]).exists():
+            entry.replace(folder / moved[1])
+        elif entry.name.startswith(TEMPORARY_PREFIX):
+            _remove(entry)
 
 
 class AppendFile:
@@ -232,6 +277,8 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise InputError(
@@ -241,7 +288,8 @@ def locked(folder: Path, what: str) -> Iterator[None]:
             ) from error
         file.seek(0)
         file.truncate()
-        file.write(f"pid {os.getpid()} on {socket.gethostname()}")
+        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        file.write(f"pid {os.getpid()} on {socket.gethostname()} since {now}")
         file.flush()
         try:
             yield

@@ -63,39 +63,87 @@ def test_a_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["2"] and not leftovers(tmp_path)
 
 
+# Runs the writes once for each call of one function of the system, killed at that call.
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from electra_cli import durable
-real, left = {name}, int(sys.argv[2])
+root, name, exchanges = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
+module, _, function = name.rpartition(".")
+module = durable if module == "durable" else os
+real, left = getattr(module, function), 0
+if not exchanges:
+    durable._exchange = lambda one, other: False
 def counted(*args, **kwargs):
     global left
     left -= 1
-    if left < 0:
+    if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
-{name} = counted
-folder = Path(sys.argv[1])
-durable.write_bytes(folder / "file", b"new" * 1000)
-with durable.writing_folder(folder / "folder", replace=True) as inside:
-    (inside / "new").write_text("new")
+def write(folder):
+    setattr(module, function, counted)
+    durable.write_bytes(folder / "file", b"new" * 1000)
+    with durable.writing_folder(folder / "folder", replace=True) as inside:
+        (inside / "new").write_text("new")
+for calls in range(1, 30):
+    folder = root / str(calls)
+    durable.write_bytes(folder / "file", b"old")
+    with durable.writing_folder(folder / "folder") as inside:
+        (inside / "old").write_text("old")
+    left = calls
+    child = os.fork()
+    if child == 0:
+        write(folder)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        break
+else:
+    sys.exit("not one write was left alone")
 """
 
 
-@pytest.mark.parametrize("name", ["os.fsync", "os.open", "os.close"])
-def test_R05_killed_at_any_sync_it_leaves_the_old_or_the_new(tmp_path: Path, name: str) -> None:
-    for calls in range(6):
-        folder = tmp_path / str(calls)
-        durable.write_bytes(folder / "file", b"old")
-        with durable.writing_folder(folder / "folder") as inside:
-            (inside / "old").write_text("old")
-        code = _KILLED.replace("{name}", name)
-        done = subprocess.run([sys.executable, "-c", code, folder, str(calls)], check=False)
-        assert done.returncode in (0, -signal.SIGKILL)
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("name", ["fsync", "open", "close", "replace", "unlink", "rmdir"])
+def test_R05_killed_at_any_call_it_leaves_the_old_or_the_new(
+    tmp_path: Path, name: str, exchanges: bool
+) -> None:
+    subprocess.run([sys.executable, "-c", _KILLED, tmp_path, f"os.{name}", str(exchanges)], check=True)
+    left = [path for path in tmp_path.iterdir() if leftovers(path)]
+    assert left, "no call was killed in the middle"
+    for folder in tmp_path.iterdir():
+        if exchanges:
+            assert (folder / "folder").is_dir(), "absent in between"
+        durable.remove_leftovers(folder)
         assert (folder / "file").read_bytes() in (b"old", b"new" * 1000)
         assert [p.name for p in (folder / "folder").iterdir()] in (["old"], ["new"])
-        durable.remove_leftovers(folder)
         assert not leftovers(folder)
+
+
+def test_a_folder_that_was_moved_aside_gets_its_name_back(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-aside-1-out").mkdir()
+    (tmp_path / ".tmp-aside-1-out" / "old").write_text("old")
+    (tmp_path / ".tmp-1-out").mkdir()
+    (tmp_path / ".tmp-aside-1-other").mkdir()
+    (tmp_path / "other").mkdir()
+    durable.remove_leftovers(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "out"]
+    assert (tmp_path / "out" / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_link_to_a_folder_is_replaced_and_its_target_kept(
+    tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "kept").write_text("kept")
+    (tmp_path / "out").symlink_to("target")
+    with durable.writing_folder(tmp_path / "out", replace=True) as folder:
+        (folder / "new").write_text("new")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "target"]
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["new"]
+    assert (tmp_path / "target" / "kept").read_text() == "kept"
 
 
 def test_leftovers_of_others_are_removed_but_nothing_else(tmp_path: Path) -> None:
@@ -201,7 +249,9 @@ def test_R09_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     try:
         started = time.monotonic()
         with (
-            pytest.raises(InputError, match=f"electra test is already running .pid {holder.pid} on "),
+            pytest.raises(
+                InputError, match=rf"electra test is already running .pid {holder.pid} on \S+ since \d{{4}}-"
+            ),
             durable.locked(tmp_path, "electra test"),
         ):
             pass
