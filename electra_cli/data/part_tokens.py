@@ -12,6 +12,8 @@ from itertools import chain
 import numpy as np
 from tokenizers import Tokenizer
 
+from electra_cli.data.tokenizer_parts import IDEOGRAPH
+
 _LONGEST_WORD = 40
 _MOST_WORDS = 400_000
 _BATCH_CHARACTERS = 1 << 19
@@ -20,6 +22,7 @@ _BATCH_CHARACTERS = 1 << 19
 # marks and controls stop there, and the splitters cut there.
 _NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
 _ATOM = re.compile("[A-Za-z0-9]+|.")
+_AROUND_IDEOGRAPHS = re.compile(f"({IDEOGRAPH.pattern})")
 _SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
@@ -45,6 +48,15 @@ def _is_plain(word: str) -> bool:
     return word.isascii() and word.isprintable() and not word.isalnum()
 
 
+def _pads_ideographs(normalizer: Mapping[str, object] | None) -> bool:
+    if normalizer is None:
+        return False
+    inner = normalizer.get("normalizers")
+    if isinstance(inner, list):
+        return any(map(_pads_ideographs, inner))
+    return bool(normalizer.get("handle_chinese_chars"))
+
+
 def _are_local(normalizer: Mapping[str, object] | None) -> bool:
     if normalizer is None:
         return True
@@ -63,6 +75,11 @@ class PartTokenizer:
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._word_ids: dict[str, bytes] | None = {} if splits_at_blanks(tokenizer) else None
         self._cuts_punctuation = _splitter(tokenizer) == "BertPreTokenizer"
+        content = json.loads(tokenizer.to_str())
+        self._pads_ideographs = _pads_ideographs(content.get("normalizer"))
+        self._max_chars = int(content["model"].get("max_input_chars_per_word", 0))
+        # Nothing cuts, shortens or drops such a run, so the word that holds it is too long in either form.
+        self._long_run = re.compile(f"([A-Za-z0-9]{{{self._max_chars + 1}}})[A-Za-z0-9]+")
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
         """The ids of each text, without [CLS] and [SEP]."""
@@ -83,12 +100,24 @@ class PartTokenizer:
         if len(known) + len(missing) > _MOST_WORDS:
             known.clear()
             missing = words
-        joined = {word: _ATOM.findall(word) for word in missing if self._cuts_punctuation and _is_plain(word)}
+        joined = {word: atoms for word in missing if (atoms := self._atoms(word)) is not None}
         simple = missing.difference(joined).union(chain.from_iterable(joined.values())).difference(known)
         ordered = sorted(simple)
         known.update(zip(ordered, self._encode(ordered), strict=True))
         known.update((word, b"".join(map(known.__getitem__, atoms))) for word, atoms in joined.items())
         return [word for word in missing if len(word) > _LONGEST_WORD]
+
+    def _atoms(self, word: str) -> list[str] | None:
+        """Shorter texts with the same ids one after the other; `None` for a word that is best left whole."""
+        if self._cuts_punctuation and _is_plain(word):
+            return [self._shortened(atom) for atom in _ATOM.findall(word)]
+        if self._pads_ideographs and not word.isascii() and IDEOGRAPH.search(word):
+            return [self._shortened(atom) for atom in _AROUND_IDEOGRAPHS.split(word) if atom]
+        return [self._shortened(word)] if len(word) > self._max_chars else None
+
+    def _shortened(self, word: str) -> str:
+        """A word that becomes [UNK] for its length, at a length that the library passes over quickly."""
+        return self._long_run.sub(r"\1", word) if len(word) > self._max_chars else word
 
     def _encode(self, texts: Sequence[str]) -> list[bytes]:
         ids: list[bytes] = []

@@ -4,6 +4,7 @@ WordPiece cleans and splits text as BERT does; Unigram and byte-level BPE clean 
 beginning of a word with `▁` or `Ġ`. Every kind adds [CLS] and [SEP] and token types 0 and 1 for pairs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,12 @@ SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Pieces 0 to 4 of a learned vocabulary; in an own one they may lie elsewhere."""
 
 CONTINUATION = "##"
+
+IDEOGRAPH = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    "\U0002b920-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
+)
+"""Ideographs that BERT's cleaning surrounds with blanks: each is a word."""
 
 
 def normalizer(settings: Vocab) -> Any:

@@ -10,19 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from electra_cli.data.documents import cut_into_parts
-from electra_cli.data.tokenizer_parts import normalizer, pre_tokenizer
+from electra_cli.data.tokenizer_parts import IDEOGRAPH, normalizer, pre_tokenizer
 from electra_cli.settings import Vocab
 
 MAX_STRETCHES = 500_000
 MAX_WORDS = 4_000_000
 _LONG_STRETCH = 64
 """Text whose stretches are longer than this on average repeats too little to be counted by stretches."""
-
-# The ideographs that BERT's cleaning surrounds with blanks: each is a word.
-_IDEOGRAPH = re.compile(
-    "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
-    "\U0002b820-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f]"
-)
 
 
 class WordCounter:
@@ -51,9 +45,9 @@ class WordCounter:
 
     def _add_part(self, text: str, times: int) -> None:
         stretches = self._stretches.setdefault(times, Counter())
-        if self._splits_ideographs and not text.isascii() and (ideographs := _IDEOGRAPH.findall(text)):
+        if self._splits_ideographs and not text.isascii() and (ideographs := IDEOGRAPH.findall(text)):
             stretches.update(ideographs)
-            text = _IDEOGRAPH.sub(" ", text)
+            text = IDEOGRAPH.sub(" ", text)
         found = text.split(" ")
         if len(text) > _LONG_STRETCH * len(found):
             self._count([text], times)

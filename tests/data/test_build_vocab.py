@@ -418,10 +418,11 @@ def test_input_I01_bad_text_ends_the_command_with_its_place(electra, root):
 def test_case_A13_input_I03_a_line_of_100_megabytes(electra, root, unit):
     import resource
 
-    data = unit.encode()
-    (root / "corpus" / "a.txt").write_bytes(data * (100_000_000 // len(data)))
-    done = electra("build-vocab", "corpus/", cwd=root, timeout=120)
+    data, rest = unit.encode(), b"".join(b"line %d of another text\n\n" % n for n in range(1000))
+    (root / "corpus" / "a.txt").write_bytes(data * (100_000_000 // len(data)) + b"\n\n" + rest)
+    vocabulary = electra("build-vocab", "corpus/", "-s", "vocab.size=300", cwd=root, timeout=120)
+    electra("shard-corpus", "corpus/", "-s", "vocab.size=300", cwd=root, timeout=120)
     # Largest of all children so far, in KiB.
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20
     if unit == "x":
-        assert "longer than vocab.max_input_chars = 100" in done.stderr
+        assert "longer than vocab.max_input_chars = 100" in vocabulary.stderr

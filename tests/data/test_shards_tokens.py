@@ -44,12 +44,18 @@ characters = st.one_of(
     st.sampled_from(
         list("ab \n\t\r \u00a0\u0301\u0323\u1100\u1161\u11a8\u00a8\u0345ΣσİßﬁZ.[]\u200b\u3000\x00\x1c")
     ),
+    # Ideographs, which are words without blanks, and runs longer than a word may be.
+    st.sampled_from(["東", "京", "語", "、", "\uf900", "\ufe00", "\U0002b820", "\u3099"]),
     st.characters(exclude_categories=["Cs"]),
 )
 
+# … and runs that are longer than a word may be.
+runs = st.tuples(st.sampled_from("xZ9Ä"), st.integers(25, 70)).map(lambda run: run[0] * run[1])
+texts_of_runs = st.lists(st.one_of(st.text(characters), runs), max_size=4).map("".join)
+
 
 @settings(max_examples=100, derandomize=True, deadline=None)
-@given(st.lists(st.text(characters), max_size=6), st.sampled_from(sorted(KINDS)))
+@given(st.lists(texts_of_runs, max_size=6), st.sampled_from(sorted(KINDS)))
 def test_P05_bulk_ids_equal_those_of_the_library(texts: list[str], kind: str) -> None:
     expected = [KINDS[kind].encode(text, add_special_tokens=False).ids for text in texts]
     assert ids_of(FAST[kind], texts) == expected
