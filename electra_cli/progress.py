@@ -6,6 +6,11 @@ from collections.abc import Mapping
 Figure = str | int | float | bool | None
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with the noun that it counts: `1 file`, `2,000 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class Progress(ABC):
     """Receives what a stage does. Implementations must be cheap: callers report often."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,7 @@ LEVEL = {
     "commands": 10,
     "main": 11,
 }
-SOURCES = sorted(PACKAGE.rglob("*.py"))
-RELATIVE = [str(path.relative_to(PACKAGE)) for path in SOURCES]
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imported_modules(tree: ast.AST) -> list[str]:
@@ -57,54 +57,99 @@ def room_of(path: Path) -> str:
     return next((room for room in LEVEL if stem == room or stem.startswith(f"{room}_")), stem)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=RELATIVE)
-def test_imports_go_one_way(path: Path) -> None:
-    room = room_of(path)
+def refusals(check: Callable[[str, Path, ast.AST], Iterator[str]]) -> list[str]:
+    """What one rule has against any file, each with the file's name."""
+    return [
+        f"{path.relative_to(PACKAGE)}: {text}"
+        for path, tree in TREES.items()
+        for text in check(room_of(path), path, tree)
+    ]
+
+
+def against_the_order(room: str, path: Path, tree: ast.AST) -> Iterator[str]:
     if path.name in ("__init__.py", "__main__.py") and path.parent == PACKAGE:
         return
-    assert room in LEVEL, f"{path}: which room is this?"
-    for name in imported_modules(ast.parse(path.read_text())):
-        if not name.startswith("electra_cli."):
-            continue
-        other = room_of(PACKAGE / name.split(".")[1])
-        allowed = other == room or other == "__version__" or LEVEL[other] < LEVEL[room]
-        assert allowed, f"{room} may not import {name}"
+    if room not in LEVEL:
+        yield "which room is this?"
+        return
+    for name in imported_modules(tree):
+        if name.startswith("electra_cli."):
+            other = room_of(PACKAGE / name.split(".")[1])
+            if other not in (room, "__version__") and LEVEL[other] >= LEVEL[room]:
+                yield f"{room} may not import {name}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=RELATIVE)
-def test_forbidden_libraries_stay_out(path: Path) -> None:
-    room = room_of(path)
-    for name in imported_modules(ast.parse(path.read_text())):
+def forbidden_libraries(room: str, path: Path, tree: ast.AST) -> Iterator[str]:
+    for name in imported_modules(tree):
         top = name.split(".")[0]
-        assert top not in {"click", "pickle", "evaluate", "dill", "cloudpickle", "yaml"}, f"imports {name}"
-        assert not name.startswith("typer._"), f"imports {name}"
-        if room not in ("commands", "main"):
-            assert top not in {"typer", "rich"}, f"{room} imports {name}"
-        if room == "data" and path.name != "batches.py":
-            assert top != "torch", "data imports torch only in batches.py"
-        if room == "kernels":
-            assert top != "electra_cli" or name.startswith("electra_cli.kernels"), "kernels import torch only"
+        if top in {"click", "pickle", "evaluate", "dill", "cloudpickle", "yaml"} or name.startswith(
+            "typer._"
+        ):
+            yield f"imports {name}"
+        if room not in ("commands", "main") and top in {"typer", "rich"}:
+            yield f"{room} imports {name}"
+        if room == "data" and path.name != "batches.py" and top == "torch":
+            yield "data imports torch only in batches.py"
+        if room == "kernels" and top == "electra_cli" and not name.startswith("electra_cli.kernels"):
+            yield f"kernels import torch only, not {name}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=RELATIVE)
-def test_nothing_is_unpickled_evaluated_or_written_aside(path: Path) -> None:
-    room = room_of(path)
-    for node in ast.walk(ast.parse(path.read_text())):
+def forbidden_calls(room: str, path: Path, tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
-        assert called not in {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}, called
-        assert called != "print" or room in ("commands", "main"), "the library never prints"
-        if room != "durable":
-            aside = called.endswith((".write_text", ".write_bytes")) and not called.startswith("durable.")
-            assert not aside, f"{called}: write through durable"
-            if called == "open" or called.endswith(".open"):
-                mode = next(
-                    (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)),
-                    "r",
-                )
-                if re.fullmatch(r"[rwaxbt+]{1,3}", mode):
-                    assert not set(mode) & set("wax+"), f"{called}({mode!r}): write through durable"
+        if called in {"torch.load", "torch.save", "eval", "exec", "np.load", "numpy.load"}:
+            yield f"{called} may run what a file says"
+        if called == "print" and room not in ("commands", "main"):
+            yield "the library never prints"
+        if room != "durable" and writes_aside(node, called):
+            yield f"{called}: write through durable"
         for keyword in node.keywords:
-            unsafe = keyword.arg in ("shell", "trust_remote_code") and ast.unparse(keyword.value) != "False"
-            assert not unsafe, ast.unparse(node)
+            if keyword.arg in ("shell", "trust_remote_code") and ast.unparse(keyword.value) != "False":
+                yield ast.unparse(node)
+
+
+def writes_aside(call: ast.Call, called: str) -> bool:
+    if called.endswith((".write_text", ".write_bytes")):
+        return not called.startswith("durable.")
+    if called != "open" and not called.endswith(".open"):
+        return False
+    texts = (a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
+    mode = next(texts, "r")
+    return bool(re.fullmatch(r"[rwaxbt+]{1,3}", mode) and set(mode) & set("wax+"))
+
+
+def test_imports_go_one_way() -> None:
+    assert refusals(against_the_order) == []
+
+
+def test_forbidden_libraries_stay_out() -> None:
+    assert refusals(forbidden_libraries) == []
+
+
+def test_nothing_is_unpickled_evaluated_or_written_aside() -> None:
+    assert refusals(forbidden_calls) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("data", "from electra_cli.commands import status"),
+        ("training", "import electra_cli.evaluation.glue"),
+        ("data", "import torch"),
+        ("data", "from rich.text import Text"),
+        ("commands", "import click"),
+        ("kernels", "import electra_cli.keyed"),
+        ("models", "torch.load(path)"),
+        ("models", "print(1)"),
+        ("models", "path.write_text('x')"),
+        ("models", "path.open('w')"),
+        ("models", "open(path, 'rb+')"),
+        ("models", "subprocess.run(command, shell=True)"),
+    ],
+)
+def test_the_rules_see_what_they_forbid(room: str, source: str) -> None:
+    path, tree = PACKAGE / room / "x.py", ast.parse(source)
+    rules = (against_the_order, forbidden_libraries, forbidden_calls)
+    assert [text for rule in rules for text in rule(room, path, tree)]

@@ -19,6 +19,7 @@ from electra_cli.commands._options import OutputFormat
 from electra_cli.commands._safe import clock, compact, duration, number, safe, size
 from electra_cli.commands._screen import Screen, has_colour, open_screen
 from electra_cli.commands._table import table_lines
+from electra_cli.commands._task import Task
 from electra_cli.errors import CorruptError, ElectraError, Problem, ProjectError
 
 # Tricks against terminals, and text that markup languages would swallow.
@@ -327,3 +328,15 @@ def test_no_colour_keeps_the_bars_and_drops_the_colours() -> None:
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
     assert "\x1b" not in on_a_terminal(TERM="dumb")
+
+
+def test_the_last_line_of_a_task_is_complete() -> None:
+    task = Task("count", 12, "B", done=11, started=0.0)
+    task.complete()
+    assert task.line().startswith("count      100 %  11 B of 11 B") and "eta" not in task.line()
+
+
+@pytest.mark.parametrize(("done", "rate"), [(3, "1.5 files/s"), (1, "30 files/min")])
+def test_slow_rates_are_told_by_the_minute(done: int, rate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("electra_cli.commands._task.time.monotonic", lambda: 2.0)
+    assert rate in Task("tokenize", 9, "files", done=done, started=0.0).facts()

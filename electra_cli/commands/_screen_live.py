@@ -69,6 +69,8 @@ class LiveScreen(Screen):
             self._draw()
 
     def end(self) -> None:
+        if self._task is not None:
+            self._task.complete()
         if self._bars is not None:
             self._draw()
             self._bars.stop()
@@ -125,7 +127,9 @@ class LiveScreen(Screen):
             return
         self._drawn = time.monotonic()
         facts = Text(self._task.facts(), overflow="ellipsis", no_wrap=True)
-        self._bars.update(self._bars.task_ids[0], completed=self._task.done, facts=facts)
+        self._bars.update(
+            self._bars.task_ids[0], total=self._task.total, completed=self._task.done, facts=facts
+        )
 
 
 class _NameColumn(ProgressColumn):

@@ -51,6 +51,7 @@ class PlainScreen(Screen):
     def end(self) -> None:
         task, self._task = self._task, None
         if task is not None and (task.done or task.seconds >= SECONDS_WORTH_A_LAST_LINE):
+            task.complete()
             self._write(task.line())
 
     def message(self, text: str) -> None:

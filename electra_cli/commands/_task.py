@@ -26,6 +26,11 @@ class Task:
         """Time since it began."""
         return time.monotonic() - self.started
 
+    def complete(self) -> None:
+        """Nothing is left to do: what was done is all there was."""
+        if self.total and self.done:
+            self.total = self.done
+
     def line(self) -> str:
         """`count     42 %  0.8/2.0 GB  61 MB/s  0:00:33   peak 1.4 GB`."""
         return f"{safe(self.name, one_line=True):<9}  {self.facts()}".rstrip()
@@ -58,9 +63,12 @@ class Task:
     def rate(self) -> str:
         """Units a second."""
         value = self.done / max(self.seconds, 1e-9)
+        unit = safe(self.unit, one_line=True)
         if self.unit in BYTE_UNITS:
             return f"{size(value)}/s"
-        return f"{compact(value)} {safe(self.unit, one_line=True)}/s".replace(" /s", "/s")
+        # 0.05 files/s says less than 3 files/min.
+        amount, time_unit = (compact(value), "s") if value >= 1 else (compact(60 * value), "min")
+        return f"{amount} {unit}/{time_unit}".replace(" /", "/")
 
     def eta_seconds(self) -> float | None:
         """Seconds left at the mean rate so far; `None` while unknown."""

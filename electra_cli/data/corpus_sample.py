@@ -9,7 +9,7 @@ import numpy as np
 from electra_cli.data.corpus import CorpusFile, Listing, Tally, cut_into_parts, read_documents, text_hash
 from electra_cli.data.word_counts import WordCounter
 from electra_cli.errors import InputError
-from electra_cli.progress import Progress
+from electra_cli.progress import Progress, counted
 from electra_cli.settings import Corpus, Vocab
 
 _BUCKET_BITS = 16
@@ -142,7 +142,7 @@ def _check_text(num_documents: int, sources: dict[str, _Source], listing: Listin
     what = ", ".join(corpus.files) if not corpus.source else f"source {', '.join(empty)}"
     count = sum(file.source in empty for file in listing.files)
     raise InputError(
-        f"{what} holds no text: 0 documents in {count} file{'s' * (count != 1)}",
+        f"{what} holds no text: 0 documents in {counted(count, 'file')}",
         key="corpus.files",
         hint="the files hold nothing but white space",
     )

@@ -27,7 +27,7 @@ from electra_cli.data.vocabulary_manifest import (
 )
 from electra_cli.durable import locked, remove_leftovers, write_text
 from electra_cli.errors import InputError
-from electra_cli.progress import Progress
+from electra_cli.progress import Progress, counted
 from electra_cli.settings import Vocab
 
 if TYPE_CHECKING:
@@ -131,9 +131,11 @@ def _learn(project: "Project", listing: Listing, progress: Progress) -> tuple[To
 
     sample = sample_words(listing, corpus, settings, progress)
     progress.message(
-        f"read      {len(listing.files):,} files, {sample.text_bytes:,} bytes of text, "
-        f"{sample.num_documents:,} documents ({sample.sampled_bytes:,} bytes sampled; vocab.sample_bytes)"
+        f"read      {counted(len(listing.files), 'file')}, {counted(sample.text_bytes, 'byte')} of text, "
+        f"{counted(sample.num_documents, 'document')} ({sample.sampled_bytes:,} sampled; vocab.sample_bytes)"
     )
+    if not sample.counter.words:
+        raise _nothing_to_learn(sample, listing, settings)
     progress.begin("merge", settings.size, "pieces")
     learned = learn(sample.counter.words, settings)
     size = learned.tokenizer.get_vocab_size(with_added_tokens=True)
@@ -141,6 +143,20 @@ def _learn(project: "Project", listing: Listing, progress: Progress) -> tuple[To
     progress.end()
     _explain(sample, learned, settings, progress)
     return learned.tokenizer, _facts(sample, learned, settings)
+
+
+def _nothing_to_learn(sample: Sample, listing: Listing, settings: Vocab) -> InputError:
+    long = sample.counter.num_long_words
+    why = "cleaning leaves nothing of it, as of control characters"
+    if long:
+        number = counted(long, "word")
+        why = f"{number} of more than vocab.max_input_chars = {settings.max_input_chars} characters"
+    files = counted(len(listing.files), "file")
+    return InputError(
+        f"the text of {files}, {counted(sample.text_bytes, 'byte')}, holds no word to learn from: {why}",
+        key="corpus.files",
+        hint="check that corpus.files, corpus.text_column and the encoding name running text",
+    )
 
 
 def _explain(sample: Sample, learned: Learned, settings: Vocab, progress: Progress) -> None:
@@ -162,8 +178,8 @@ def _explain(sample: Sample, learned: Learned, settings: Vocab, progress: Progre
     counter = sample.counter
     if counter.num_long_words:
         progress.message(
-            f"{counter.num_long_words:,} words are longer than vocab.max_input_chars = "
-            f"{settings.max_input_chars} and were left out"
+            f"long      {counted(counter.num_long_words, 'word')} of more than vocab.max_input_chars = "
+            f"{settings.max_input_chars} characters left out"
             + ("; each becomes [UNK]" * (settings.kind == "wordpiece"))
         )
     for what, counts in (("dropped", sample.tally.dropped), ("repaired", sample.tally.repaired)):

@@ -172,6 +172,17 @@ def test_a_refused_build_leaves_no_folder(root):
     assert not (root / "vocab").exists()
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize(
+    ("text", "why"), [("x" * 500, "1 word of more than"), ("\x01\x02 \ufffd", "cleaning leaves nothing")]
+)
+def test_input_I03_text_without_a_word_is_refused_and_nothing_written(root, text, why, kind):
+    (root / "corpus" / "a.txt").write_text(text)
+    with pytest.raises(InputError, match=f"1 file, .* holds no word to learn from: {why}"):
+        build(root, kind=kind, size=300)
+    assert not (root / "vocab").exists()
+
+
 def test_a_killed_build_is_finished_by_the_next(root):
     expected = build(root).vocabulary.sha256
     (root / "vocab" / "manifest.json").unlink()
@@ -425,4 +436,4 @@ def test_case_A13_input_I03_a_line_of_100_megabytes(electra, root, unit):
     # Largest of all children so far, in KiB.
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2 << 20
     if unit == "x":
-        assert "longer than vocab.max_input_chars = 100" in vocabulary.stderr
+        assert "of more than vocab.max_input_chars = 100" in vocabulary.stderr
