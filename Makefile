@@ -57,9 +57,9 @@ docs: $(READY) ## the documentation as a site in site/
 
 pipeline: $(READY) ## all stages for PROJECT=project.toml, with SET="pretrain.steps=100"
 	@test -n "$(PROJECT)" || { echo 'usage: make pipeline PROJECT=project.toml [SET="pretrain.steps=100"]'; exit 2; }
-	ELECTRA_SET='$(SET)' $(BIN)/electra pretrain $(PROJECT)
-	ELECTRA_SET='$(SET)' $(BIN)/electra export --project $(PROJECT)
-	ELECTRA_SET='$(SET)' $(BIN)/electra eval-glue --project $(PROJECT)
+	$(if $(SET),ELECTRA_SET='$(SET)') $(BIN)/electra pretrain $(PROJECT)
+	$(if $(SET),ELECTRA_SET='$(SET)') $(BIN)/electra export --project $(PROJECT)
+	$(if $(SET),ELECTRA_SET='$(SET)') $(BIN)/electra eval-glue --project $(PROJECT)
 
 eval: $(READY) ## one task: TASK=mnli, PROJECT=project.toml
 	$(BIN)/electra eval-glue $(if $(TASK),--task $(TASK)) $(if $(PROJECT),--project $(PROJECT))

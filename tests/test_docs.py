@@ -190,6 +190,30 @@ def test_the_run_directory_is_as_the_pipeline_page_shows_it(walked: Path) -> Non
     assert set(words) <= there
 
 
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_every_python_block_runs_or_is_quoted_from_a_tested_file(
+    block: Block, request: pytest.FixtureRequest
+) -> None:
+    quoted = re.findall(r'^--8<-- "([^":]+)(?::(\w+))?"$', block.text, re.M)
+    if quoted:
+        assert len(quoted) == len(block.text.split("\n")) - 1, f"{block} mixes quotation and code"
+        for name, section in quoted:
+            source = (ROOT / name).read_text(encoding="utf-8")
+            assert f"[start:{section}]" in source and f"[end:{section}]" in source, f"{name} has no {section}"
+            tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+            assert any(Path(name).name in text for text in tests), f"no test runs {name}"
+        return
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block.text],
+        cwd=request.getfixturevalue("walked"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
 def test_what_is_not_run_stands_in_the_pages() -> None:
     spans = {command.text for page in PAGES for command in commands_of(page)}
     spans |= {span for page in PAGES for span in inline_code(page)}
@@ -215,30 +239,6 @@ def test_every_project_file_of_the_pages_loads(block: Block, tmp_path: Path) -> 
     path = tmp_path / "project.toml"
     path.write_text(block.text, encoding="utf-8")
     assert load_project(path, environ={}, cwd=tmp_path).path == path
-
-
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
-def test_every_python_block_runs_or_is_quoted_from_a_tested_file(
-    block: Block, request: pytest.FixtureRequest
-) -> None:
-    quoted = re.findall(r'^--8<-- "([^":]+)(?::(\w+))?"$', block.text, re.M)
-    if quoted:
-        assert len(quoted) == len(block.text.split("\n")) - 1, f"{block} mixes quotation and code"
-        for name, section in quoted:
-            source = (ROOT / name).read_text(encoding="utf-8")
-            assert f"[start:{section}]" in source and f"[end:{section}]" in source, f"{name} has no {section}"
-            tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
-            assert any(Path(name).name in text for text in tests), f"no test runs {name}"
-        return
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block.text],
-        cwd=request.getfixturevalue("walked"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-    assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 
 def options_of(words: list[str]) -> set[str]:

@@ -31,7 +31,9 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def make(*arguments: str, check: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run make without ever setting up an environment."""
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MFLAGS", "PROJECT", "SET", "TASK"))
     }
     done = subprocess.run(
         ["make", "--no-print-directory", "-o", ".venv/ready", *arguments],
@@ -106,6 +108,10 @@ def test_pipeline_runs_the_stages_with_the_settings_given() -> None:
     for line in lines:
         assert "ELECTRA_SET='pretrain.steps=100 model.size=tiny' " in line
         assert "other.toml" in line
+
+
+def test_pipeline_without_settings_leaves_those_of_the_environment() -> None:
+    assert "ELECTRA_SET" not in make("-n", "pipeline", "PROJECT=other.toml").stdout
 
 
 def test_eval_runs_one_task() -> None:
