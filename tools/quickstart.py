@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,72 +41,71 @@ epochs = 3
 
 
 def main() -> None:
-    """Six numbered steps, each with its figures; quickstart.json and report.html at the end."""
+    """Six numbered steps, each with its own screen; figures, quickstart.json and report at the end."""
     started = time.monotonic()
-    seconds: dict[str, float] = {}
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     (FOLDER / "project.toml").write_text(PROJECT, encoding="utf-8")
-    say(1, "environment", environment())
-
-    begin = time.monotonic()
-    docs = write_corpus()
-    vocabulary = electra("build-vocab")
-    seconds["build-vocab"] = time.monotonic() - begin
-    say(
-        2,
-        "electra build-vocab",
-        f"{vocabulary['size']:,} pieces from {docs / 1e6:.1f} MB of installed documentation",
-    )
-
-    begin = time.monotonic()
-    shards = electra("shard-corpus")
-    seconds["shard-corpus"] = time.monotonic() - begin
-    tokens = f"{shards['num_content_tokens'] / 1e6:.1f} M tokens, {shards['files']} shards, 0 tokens lost"
-    say(3, "electra shard-corpus", tokens)
-
-    begin = time.monotonic()
-    electra("pretrain", "project.toml")
-    seconds["pretrain"] = time.monotonic() - begin
+    tour = Tour()
+    tour.step("environment", environment)
+    num_bytes = write_corpus()
+    tour.step("electra build-vocab", lambda: electra("build-vocab"))
+    tour.step("electra shard-corpus", lambda: electra("shard-corpus"))
+    tour.step("electra pretrain", lambda: electra("pretrain", "project.toml"))
+    tour.step("electra export", lambda: electra("export"))
+    scores = tour.step("electra eval-glue", evaluate)
     run = (FOLDER / "runs" / "latest").resolve()
-    say(4, "electra pretrain", training_figures(run))
-
-    begin = time.monotonic()
-    exported = electra("export")
-    seconds["export"] = time.monotonic() - begin
-    passed = "self-check passed" if exported["differences"] else f"not checked: {exported['not_checked']}"
-    say(5, "electra export", f"encoder, discriminator, generator   {passed}")
-
-    begin = time.monotonic()
-    scores = evaluate()
-    seconds["eval-glue"] = time.monotonic() - begin
-    pretrained, random = (statistics.median(scores[name]) for name in ("pretrained", "random"))
-    shown = f"pretrained {100 * pretrained:.1f}   random start {100 * random:.1f}"
-    say(6, "electra eval-glue", f"{TASK}   {shown}   ({SEEDS} seeds each)")
-    words, majority = (100 * scores[name] for name in ("bag_of_words", "majority"))
-    print(f"{'':<30}beside: bag of words {words:.1f}   majority {majority:.1f}")
-
-    seconds["all"] = time.monotonic() - started
-    result = {"scores": scores, "seconds": {name: round(value, 1) for name, value in seconds.items()}}
+    tour.seconds["all"] = time.monotonic() - started
+    result = {"scores": scores, "seconds": {name: round(value, 1) for name, value in tour.seconds.items()}}
     for folder in (FOLDER, run):
         (folder / "quickstart.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    page = electra("report")
-    print(f"Report: {page['report']}      {seconds['all'] / 60:.1f} minutes")
-    print("Next: electra init --recipe electra-small")
+    electra("report")
+    print()
+    for line in summary(run, num_bytes, scores):
+        print(line)
+    print(f"{tour.seconds['all'] / 60:.1f} minutes      Next: electra init --recipe electra-small")
     if min(scores["pretrained"]) <= max(scores["random"]):
         sys.exit("a pre-trained score is not above every random start: something is wrong, please report it")
 
 
-def say(number: int, what: str, figures: str) -> None:
-    """One line of the tour."""
-    print(f"[{number}/6] {what:<24}{figures}", flush=True)
+class Tour:
+    """Announces the steps and keeps their seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def step(self, name: str, work: Callable[[], Any]) -> Any:
+        """Do one step under its heading and return what it returns."""
+        print(f"\n[{len(self.seconds) + 1}/6] {name}", flush=True)
+        begin = time.monotonic()
+        result = work()
+        self.seconds[name] = time.monotonic() - begin
+        return result
 
 
-def environment() -> str:
+def summary(run: Path, num_bytes: int, scores: Mapping[str, Any]) -> Iterator[str]:
+    """A line a stage with the figures that matter."""
+    vocabulary = json.loads((FOLDER / "vocab" / "manifest.json").read_text(encoding="utf-8"))
+    shards = json.loads((FOLDER / "shards" / "manifest.json").read_text(encoding="utf-8"))
+    export = json.loads((run / "export" / "export.json").read_text(encoding="utf-8"))
+    text = f"{num_bytes / 1e6:.1f} MB of installed documentation"
+    yield f"vocabulary   {vocabulary['size']:,} pieces from {text}"
+    tokens = shards["num_content_tokens"] / 1e6
+    yield f"shards       {tokens:.1f} M tokens, {len(shards['shards'])} files, 0 tokens lost"
+    yield f"model        {training_figures(run)}"
+    yield f"export       self-check {'passed' if export['self_check'] else 'skipped: no transformers'}"
+    pretrained, random = (100 * statistics.median(scores[name]) for name in ("pretrained", "random"))
+    seeds = f"({SEEDS} seeds each)"
+    yield f"{TASK}  pretrained {pretrained:.1f}   random start {random:.1f}   {seeds}"
+    words, majority = (100 * scores[name] for name in ("bag_of_words", "majority"))
+    yield f"             bag of words {words:.1f}   majority {majority:.1f}"
+
+
+def environment() -> None:
     """What runs."""
     import torch
 
-    return f"Python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads")
 
 
 def write_corpus() -> int:
@@ -117,22 +116,16 @@ def write_corpus() -> int:
     return docs.num_bytes
 
 
-def electra(*arguments: str) -> dict[str, Any]:
-    """Run a command in the folder, its messages on the screen; returns its result event."""
+def electra(*arguments: str) -> None:
+    """Run a command in the folder, with its own screen; the tour ends where one fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "electra_cli", *arguments, "--format", "json"],
+        [sys.executable, "-m", "electra_cli", *arguments],
         cwd=FOLDER,
-        stdout=subprocess.PIPE,
-        text=True,
         check=False,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )
-    events = [json.loads(line) for line in done.stdout.splitlines()]
     if done.returncode:
-        problem = next((event for event in reversed(events) if event["event"] == "error"), {})
-        raise SystemExit(f"electra {' '.join(arguments)} failed with exit code {done.returncode}: {problem}")
-    result: dict[str, Any] = events[-1]
-    return result
+        raise SystemExit(done.returncode)
 
 
 def training_figures(run: Path) -> str:
@@ -149,15 +142,18 @@ def training_figures(run: Path) -> str:
 def evaluate() -> dict[str, Any]:
     """Accuracies of every seed, and of the two baselines without a network."""
     write_random_encoder(FOLDER / "random")
-    pretrained, random = (
-        task_values(electra("eval-glue", "--task", TASK, *more)) for more in ((), ("--model", "random"))
-    )
-    return {"pretrained": pretrained, "random": random} | baselines()
+    electra("eval-glue", "--task", TASK)
+    print("\nthe same from random weights")
+    electra("eval-glue", "--task", TASK, "--model", "random")
+    pretrained = FOLDER / "runs" / "latest" / "evaluate" / "glue"
+    random = FOLDER / "evaluate" / "glue" / "random"
+    return {"pretrained": task_values(pretrained), "random": task_values(random)} | baselines()
 
 
-def task_values(result: Mapping[str, Any]) -> list[float]:
+def task_values(folder: Path) -> list[float]:
     """The score of each run."""
-    return [run["value"] for run in result["results"]["tasks"][TASK]["runs"]]
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return [run["value"] for run in results["tasks"][TASK]["runs"]]
 
 
 def write_random_encoder(folder: Path) -> None:
