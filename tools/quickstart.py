@@ -26,8 +26,15 @@ name = "quickstart"
 recipe = "electra-tiny"
 [corpus]
 files = ["corpus/"]
+[schedule]
+warmup_steps = 50
 [pretrain]
-steps = 1_200
+steps = 1_000
+batch_size = 16
+heldout_every = 200
+heldout_rows = 256
+save_every = 500
+log_every = 100
 [evaluate]
 tasks = ["{TASK}"]
 seeds = {SEEDS}
