@@ -21,7 +21,9 @@ from electra_cli.commands import (
     shard_corpus,
 )
 from electra_cli.commands._help import Sections
+from electra_cli.commands._options import FormatOption, OutputFormat
 from electra_cli.commands.status import status
+from electra_cli.errors import UsageError
 
 PURPOSE = "Pre-train ELECTRA-style text encoders, from a folder of text to a model with GLUE scores."
 
@@ -71,9 +73,16 @@ def _board(
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
+    output: FormatOption = OutputFormat.AUTO,
 ) -> None:
     if context.invoked_subcommand is None:
-        status()
+        status(output)
+    elif output is not OutputFormat.AUTO:
+        command = context.invoked_subcommand
+        raise UsageError(
+            f"--format {output} stands before {command}, where it has no effect",
+            hint=f"electra {command} --format {output}",
+        )
 
 
 def _help_of_group(context: typer.Context) -> None:

@@ -78,14 +78,52 @@ def test_the_version_is_told(electra: RunElectra) -> None:
         ["config", "show", "--format", "xml"],
         ["config", "show", "-s", "pretrain.steps"],
         ["runs", "compare", "a"],
+        ["--format", "json", "init"],
     ],
 )
 def test_a_wrong_command_line_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert _boundary.run(main.app, words) == ExitCode.USAGE
     out, err = capsys.readouterr()
+    if "json" in words:
+        out, err = "", f"✗ {json.loads(out)['message']}"
     assert out == ""
     assert err.startswith("✗ ")
-    assert "Traceback" not in err
+    assert "Traceback" not in err and "Value error" not in err
+
+
+def test_the_board_is_an_event_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _boundary.run(main.app, ["--format", "json"]) == ExitCode.OK
+    event = json.loads(capsys.readouterr().out)
+    assert (event["event"], event["command"], event["stages"]) == ("result", "electra", {})
+
+
+@pytest.mark.parametrize("command", ["build-vocab", "shard-corpus"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("hf://nobody", "hf://nobody is no data set"),
+        ("", "an empty name"),
+        ("a\nb\x1b", "no setting can hold"),
+    ],
+)
+def test_odd_names_of_a_corpus_are_refused_as_they_were_typed(
+    command: str,
+    name: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own.txt"
+    own.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    words = [command, name, *(["-s", f"vocab.path={own}"] if command == "shard-corpus" else [])]
+    assert _boundary.run(main.app, words) == ExitCode.INPUT
+    out, err = capsys.readouterr()
+    assert said in err and "\x1b" not in err and not out
 
 
 def test_a_wrong_command_line_is_an_event_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,11 @@ def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes instead of a UnicodeEncodeError.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    words = [word for word in arguments if not word.startswith("-")]
+    words = [
+        word
+        for before, word in zip(("", *arguments), arguments, strict=False)
+        if not word.startswith("-") and before != "--format"
+    ]
     command = " ".join(words[: 2 if words[:1] in (["config"], ["runs"]) else 1]) or "electra"
     output = _wanted_format(arguments)
     try:
@@ -95,7 +99,9 @@ def _show(error: ElectraError, command: str, output: OutputFormat) -> int:
 def _as_usage_error(error: typer.TyperException) -> UsageError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "electra"
-    return UsageError(error.format_message(), hint=f"{path} --help tells what there is")
+    return UsageError(
+        error.format_message().replace("Value error, ", ""), hint=f"{path} --help tells what there is"
+    )
 
 
 def _as_storage_error(error: OSError) -> StorageError:

@@ -1,12 +1,16 @@
 """`electra build-vocab`: the vocabulary, learned from the corpus."""
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from electra_cli.commands._options import ForceOption, FormatOption, OutputFormat, ProjectOption, SetOption
+from electra_cli.commands._options import (
+    CorpusArgument,
+    ForceOption,
+    FormatOption,
+    OutputFormat,
+    ProjectOption,
+    SetOption,
+    corpus_override,
+)
 from electra_cli.commands._screen import open_screen
 
 if TYPE_CHECKING:
@@ -14,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def build_vocab(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[CORPUS]...", help="Files and folders, in place of corpus.files."),
-    ] = None,
+    paths: CorpusArgument = None,
     project: ProjectOption = None,
     sets: SetOption = None,
     force: ForceOption = False,
@@ -27,9 +28,9 @@ def build_vocab(
     from electra_cli.data.vocabulary import build_vocabulary
     from electra_cli.project import load_project
 
-    named = [f"corpus.files={json.dumps([str(path) for path in paths])}"] if paths else []
     with open_screen("build-vocab", output) as screen:
-        report = build_vocabulary(load_project(project, [*(sets or []), *named]), screen, force=force)
+        loaded = load_project(project, [*(sets or []), *corpus_override(paths)])
+        report = build_vocabulary(loaded, screen, force=force)
         vocabulary = report.vocabulary
         screen.result(
             {

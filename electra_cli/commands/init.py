@@ -17,7 +17,8 @@ recipe = "{recipe}"
 seed = 0
 
 [corpus]
-files = ["corpus/"]  # .txt .jsonl .parquet .arrow, also .gz .zst .bz2 .xz, or hf://owner/name
+# .txt .jsonl .parquet .arrow, also .gz .zst .bz2 .xz, or hf://owner/name; a blank line ends a document
+files = ["corpus/"]
 
 [pretrain]
 steps = {steps:_}

@@ -1,12 +1,16 @@
 """`electra shard-corpus`: the corpus as token streams, ready to train on."""
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from electra_cli.commands._options import ForceOption, FormatOption, OutputFormat, ProjectOption, SetOption
+from electra_cli.commands._options import (
+    CorpusArgument,
+    ForceOption,
+    FormatOption,
+    OutputFormat,
+    ProjectOption,
+    SetOption,
+    corpus_override,
+)
 from electra_cli.commands._safe import compact
 from electra_cli.commands._screen import open_screen
 
@@ -16,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def shard_corpus(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[CORPUS]...", help="Files and folders, in place of corpus.files."),
-    ] = None,
+    paths: CorpusArgument = None,
     project: ProjectOption = None,
     sets: SetOption = None,
     force: ForceOption = False,
@@ -30,9 +31,8 @@ def shard_corpus(
     from electra_cli.pipeline import ensure_vocabulary
     from electra_cli.project import load_project
 
-    named = [f"corpus.files={json.dumps([str(path) for path in paths])}"] if paths else []
     with open_screen("shard-corpus", output) as screen:
-        loaded = load_project(project, [*(sets or []), *named])
+        loaded = load_project(project, [*(sets or []), *corpus_override(paths)])
         # An own vocabulary is only copied; one that must be learned is build-vocab's work.
         vocabulary = ensure_vocabulary(loaded, screen, build=bool(loaded.settings.vocab.path))
         report = build_shards(loaded, vocabulary, screen, force=force)

@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from electra_cli import __version__
+from electra_cli.commands._options import OutputFormat
 from electra_cli.commands._screen import open_screen
 
 MARKS = {"up to date": "✓", "stale": "!", "unfinished": "…", "missing": "–"}
@@ -17,12 +18,12 @@ No project.toml here.
   Help         electra --help"""
 
 
-def status() -> None:
+def status(output: OutputFormat = OutputFormat.AUTO) -> None:
     """Show the status board of the project in the working directory."""
     from electra_cli.pipeline_status import Condition, next_command, stage_states
     from electra_cli.project import load_project
 
-    with open_screen("electra") as screen:
+    with open_screen("electra", output) as screen:
         project = load_project()
         states = stage_states(project)
         lines = [machine()]

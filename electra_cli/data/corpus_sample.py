@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from electra_cli.data.corpus import CorpusFile, Listing, Tally, cut_into_parts, read_documents, text_hash
+from electra_cli.data.listing import is_plain_text
 from electra_cli.data.word_counts import WordCounter
 from electra_cli.errors import InputError
 from electra_cli.progress import Progress, counted
@@ -102,7 +103,7 @@ def sample_words(
     counter = WordCounter(settings) if len(sources) == 1 and listing.num_bytes <= sample_bytes else None
     tally, examples = Tally(), _Examples()
     num_documents = text_bytes = 0
-    is_plain = all(file.path.suffix in (".txt", ".jsonl") for file in listing.files)
+    is_plain = all(map(is_plain_text, listing.files))
     progress.begin("count" if counter else "survey", listing.num_bytes if is_plain else None, "B")
     for file, offset, text in _documents(listing, corpus, tally):
         size, number = len(text.encode("utf-8")), text_hash(text)

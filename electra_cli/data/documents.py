@@ -17,7 +17,8 @@ class CorpusFile:
     path: Path
     """Where to open it; for a data set of the Hub the reference itself."""
     name: str
-    """As shown: relative to the project's folder where it lies inside, with `/`; or `hf://owner/name`."""
+    """As shown: relative to the project's folder where it lies inside, with `/` and with control characters
+    escaped; or `hf://owner/name`."""
     num_bytes: int
     """Size on disk; 0 for a data set of the Hub."""
     source: str

@@ -1,6 +1,7 @@
 """Which files belong to the corpus: folders in bytewise order, all that is passed over counted by reason."""
 
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +11,15 @@ from electra_cli.data.documents import CorpusFile, Listing
 from electra_cli.data.hub import PREFIX, parse_reference
 from electra_cli.data.readers import COLUMNAR, COMPRESSIONS, head_of, sniff
 from electra_cli.errors import InputError
+from electra_cli.progress import Progress, counted
 from electra_cli.settings import Corpus
 
 _COMPRESSION_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 _TEXT_SUFFIXES = (".txt", ".text", ".jsonl", ".ndjson", ".parquet", ".arrow", "")
 DEFAULT_SOURCE = "corpus"
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_OWN_FOLDERS = ("vocab", "shards", "runs", "evaluate")
+"""What the stages write beside the project file is no text to learn from."""
 
 
 def list_files(corpus: Corpus, root: Path) -> Listing:
@@ -40,12 +45,12 @@ def list_files(corpus: Corpus, root: Path) -> Listing:
 
 def _nothing_to_read(names: list[str], listing: Listing) -> InputError:
     found = Counter(
-        f"{Path(name).suffix} files" if reason.startswith("other kind") and Path(name).suffix else reason
+        f"{Path(name).suffix} file" if reason.startswith("other kind") and Path(name).suffix else reason
         for reason, skipped in listing.skipped.items()
         for name in skipped
     )
     there = ", ".join(
-        f"{count} {what}" if what.endswith(" files") else f"{count} × {what}"
+        counted(count, what) if what.endswith(" file") else f"{count:,} × {what}"
         for what, count in sorted(found.items())
     )
     return InputError(
@@ -53,6 +58,14 @@ def _nothing_to_read(names: list[str], listing: Listing) -> InputError:
         key="corpus.files",
         hint="the corpus is .txt, .jsonl, .parquet or .arrow, plain or compressed (.gz .zst .bz2 .xz)",
     )
+
+
+def tell_skipped(listing: Listing, progress: Progress) -> None:
+    """One line a reason for what was found and is not read."""
+    for reason, names in listing.skipped.items():
+        progress.message(
+            f"skipped   {len(names):,} × {reason}: {', '.join(names[:3])}{', …' * (len(names) > 3)}"
+        )
 
 
 class _Walker:
@@ -64,6 +77,7 @@ class _Walker:
         self._skipped: dict[str, list[str]] = {}
         self._seen: set[tuple[int, int]] = set()
         self._folders: set[tuple[int, int]] = set()
+        self._own = {os.path.normpath(root / name) for name in _OWN_FOLDERS}
 
     def listing(self) -> Listing:
         return Listing(
@@ -78,10 +92,14 @@ class _Walker:
             return
         path = self._root / Path(text).expanduser()
         try:
+            if not text:
+                raise ValueError("an empty name")
             status = path.stat()
         except (OSError, ValueError) as error:
+            is_absent = isinstance(error, FileNotFoundError)
+            reason = "does not exist" if is_absent else f"cannot be read: {_reason(error)}"
             raise InputError(
-                f"{text} does not exist ({getattr(error, 'strerror', None) or error})",
+                f"{text or repr(text)} {reason}",
                 path=text,
                 key="corpus.files",
                 hint=f"looked at {path}",
@@ -96,7 +114,8 @@ class _Walker:
         self._skipped.setdefault(reason, []).append(self._shown(path))
 
     def _shown(self, path: Path) -> str:
-        return (path.relative_to(self._root) if path.is_relative_to(self._root) else path).as_posix()
+        name = (path.relative_to(self._root) if path.is_relative_to(self._root) else path).as_posix()
+        return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", name)
 
     def _walk(self, folder: Path) -> Iterator[str]:
         """All names below a folder that are no folders; symbolic links to folders are followed once."""
@@ -118,6 +137,8 @@ class _Walker:
             for entry in entries:
                 if entry.name.startswith("."):
                     self._skip("hidden", Path(entry.path))
+                elif os.path.normpath(entry.path) in self._own:
+                    self._skip("written by electra", Path(entry.path))
                 elif _is_folder(entry):
                     folders.append(entry.path)
                 else:
@@ -138,6 +159,10 @@ class _Walker:
             return
         self._seen.add((status.st_dev, status.st_ino))
         self._files.append(CorpusFile(path, self._shown(path), status.st_size, source))
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -174,3 +199,8 @@ def has_known_suffix(path: Path) -> bool:
     compression = next((suffix for suffix in _COMPRESSION_SUFFIXES if name.endswith(suffix)), "")
     inner = Path(name.removesuffix(compression)).suffix if compression else Path(name).suffix
     return inner in _TEXT_SUFFIXES and bool(inner or compression)
+
+
+def is_plain_text(file: CorpusFile) -> bool:
+    """Whether a file's size, by its name, is about that of the text inside, so that progress has an end."""
+    return file.path.suffix.lower() in (".txt", ".text", ".jsonl", ".ndjson")

@@ -7,7 +7,6 @@ where the last process stopped. Shards of an older build stay valid until the ne
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ import tokenizers
 
 import electra_cli
 from electra_cli.data.corpus import Listing, list_files
+from electra_cli.data.listing import is_plain_text, tell_skipped
 from electra_cli.data.rows import count_rows, window_size
 from electra_cli.data.shard_files import fact, token_type
 from electra_cli.data.shard_folder import (
@@ -38,8 +38,16 @@ from electra_cli.data.shard_manifest import (
     identity,
     read_manifest,
 )
-from electra_cli.data.shard_map import MapJob, MapResult, Reading, chunk_path, map_chunk, read_chunks
-from electra_cli.data.shard_pool import Pool
+from electra_cli.data.shard_map import (
+    MapJob,
+    MapResult,
+    Reading,
+    chunk_path,
+    map_chunk,
+    part_bytes,
+    read_chunks,
+)
+from electra_cli.data.shard_pool import Pool, wanted_processes
 from electra_cli.data.shard_reduce import (
     IndexJob,
     ShardFacts,
@@ -54,14 +62,12 @@ from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.data.vocabulary_manifest import Inputs
 from electra_cli.durable import locked, sha256_file, write_json
 from electra_cli.errors import CorruptError, InputError, ProjectError
-from electra_cli.progress import Progress
-from electra_cli.settings import Corpus, ProjectSettings
+from electra_cli.progress import Progress, counted
+from electra_cli.settings import ProjectSettings
 
 if TYPE_CHECKING:
     from electra_cli.project import Project
 
-_SMALL_BYTES = 1 << 20
-"""Below this, starting processes takes longer than the work."""
 _CHUNK_CHARACTERS = (1 << 20, 1 << 24)
 
 
@@ -111,22 +117,6 @@ def build_shards(
         leave_no_empty_folder(folder)
 
 
-def _processes(corpus: Corpus, listing: Listing) -> int:
-    is_small = listing.num_bytes < _SMALL_BYTES and not any(file.is_remote for file in listing.files)
-    if is_small:
-        return 1
-    if corpus.processes:
-        return corpus.processes
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def part_bytes(listing: Listing) -> int:
-    """Largest part: 64 KiB, less for a small corpus, so that the one part held out stays a small share."""
-    if any(file.is_remote for file in listing.files):
-        return 1 << 16
-    return min(1 << 16, max(128, listing.num_bytes // 24))
-
-
 class _Build:
     """One run of the stage, under the folder's lock."""
 
@@ -139,7 +129,7 @@ class _Build:
         self._progress = progress
         self._listing = listing
         self._sources = list(dict.fromkeys(file.source for file in listing.files))
-        self._processes = _processes(project.settings.corpus, listing)
+        self._processes = wanted_processes(project.settings.corpus, listing)
         self._dtype = token_type(vocabulary.size)
         self._reading = Reading()
 
@@ -153,7 +143,7 @@ class _Build:
             found = differences(there, wanted)
             if found:
                 raise InputError(
-                    f"{folder} holds shards that were built otherwise: {'; '.join(found)}",
+                    f"{folder.name}/ was built from other settings or text:\n  " + "\n  ".join(found),
                     path=folder,
                     hint="electra shard-corpus --force builds them again",
                 )
@@ -162,6 +152,7 @@ class _Build:
                 return self._report(there, is_fresh=False)
             self._progress.message("shards are missing or cut short: building them again")
         work = folder / f"{WORK}{_fingerprint(wanted)}"
+        tell_skipped(self._listing, self._progress)
         if clear(folder, keep=work.name):
             self._progress.message("continuing where an earlier shard-corpus stopped")
         try:
@@ -194,23 +185,26 @@ class _Build:
 
     def _map(self, pool: Pool, work: Path) -> list[MapResult]:
         progress, reading = self._progress, self._reading
-        progress.begin("tokenize", len(self._listing.files), "files")
+        is_plain = all(map(is_plain_text, self._listing.files))
+        progress.begin("tokenize", self._listing.num_bytes if is_plain else None, "B")
         started = time.monotonic()
         results: list[MapResult] = []
-        num_tokens = num_files = 0
+        num_tokens = num_bytes = 0
         for result in pool.run(map_chunk, self._map_jobs(work)):
             results.append(result)
             num_tokens += result.num_tokens
             rate = num_tokens / max(1e-3, time.monotonic() - started)
             progress.advance(
-                reading.num_files - num_files, note=f"{rate / 1e6:.2f} M tok/s  {pool.processes} processes"
+                max(0, reading.num_bytes - num_bytes),
+                note=f"{reading.num_files:,}/{counted(len(self._listing.files), 'file')}  "
+                f"{rate / 1e6:.2f} M tok/s  {pool.processes} process{'es' * (pool.processes > 1)}",
             )
-            num_files = reading.num_files
+            num_bytes = max(num_bytes, reading.num_bytes)
         progress.end()
         if not any(result.num_parts for result in results):
             raise InputError(
                 f"{self._shown_files()} holds no text: 0 documents with a token, in "
-                f"{len(self._listing.files)} files",
+                f"{counted(len(self._listing.files), 'file')}",
                 key="corpus.files",
                 hint="check corpus.files and corpus.text_column",
             )

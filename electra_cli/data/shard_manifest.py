@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from electra_cli.data.vocabulary_manifest import input_differences
 from electra_cli.durable import write_bytes
 from electra_cli.errors import CorruptError, InputError
 from electra_cli.settings import ProjectSettings
@@ -100,21 +101,7 @@ def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     for key, value in wanted["settings"].items():
         if old_settings.get(key) != value:
             found.append(f"corpus.{key}: {json.dumps(old_settings.get(key))} there, {json.dumps(value)} now")
-    old = {entry["path"]: entry for entry in there.get("inputs", [])}
-    new = {entry["path"]: entry for entry in wanted["inputs"]}
-    for path in [p for p in new if p not in old][:3]:
-        found.append(f"{path}: not there, {new[path]['bytes']:,} bytes now")
-    for path in [p for p in old if p not in new][:3]:
-        found.append(f"{path}: {old[path]['bytes']:,} bytes there, missing now")
-    for path in [p for p in new if p in old and new[p] != old[p]][:3]:
-        found.append(f"{path}: {_shown(old[path])} there, {_shown(new[path])} now")
-    if not found and list(old) != list(new):
-        found.append("the files stand in another order")
-    return found
-
-
-def _shown(entry: Mapping[str, Any]) -> str:
-    return f"{entry['bytes']:,} bytes, sha256 {entry['sha256'][:16]}…, source {entry['source']}"
+    return [*found, *input_differences(there.get("inputs", []), wanted["inputs"])]
 
 
 def data_card(manifest: Mapping[str, Any], settings: ProjectSettings) -> str:

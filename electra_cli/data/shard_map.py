@@ -64,12 +64,21 @@ class Reading:
     tally: Tally = field(default_factory=Tally)
     num_documents: int = 0
     num_files: int = 0
+    num_bytes: int = 0
+    """Of the text of the file being read, and on disk of those read before."""
     num_chunks: int = 0
 
 
 def chunk_path(work: Path, number: int) -> Path:
     """Where the table of a chunk lies."""
     return work / f"chunk-{number:06d}.arrow"
+
+
+def part_bytes(listing: Listing) -> int:
+    """Largest part: 64 KiB, less for a small corpus, so that the one part held out stays a small share."""
+    if any(file.is_remote for file in listing.files):
+        return 1 << 16
+    return min(1 << 16, max(128, listing.num_bytes // 24))
 
 
 def read_chunks(
@@ -79,12 +88,14 @@ def read_chunks(
     sources = list(dict.fromkeys(file.source for file in listing.files))
     parts: list[tuple[str, int, int, int]] = []
     num_characters = 0
+    num_bytes = 0
     for file_number, file in enumerate(listing.files):
         offset, last = count(), -1
         for document in read_documents(file, corpus, reading.tally):
             # A huge document comes in several stretches.
             reading.num_documents += document.offset != last
             last = document.offset
+            reading.num_bytes += len(document.text.encode("utf-8"))
             for text in cut_into_parts(document.text, part_bytes):
                 parts.append((text, file_number, next(offset), sources.index(file.source)))
                 num_characters += len(text)
@@ -92,6 +103,8 @@ def read_chunks(
                 yield _chunk(parts, reading)
                 parts, num_characters = [], 0
         reading.num_files += 1
+        num_bytes += file.num_bytes
+        reading.num_bytes = num_bytes
     if parts:
         yield _chunk(parts, reading)
 

@@ -12,7 +12,12 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeVar
 
+from electra_cli.data.documents import Listing
 from electra_cli.errors import MemoryShortError
+from electra_cli.settings import Corpus
+
+_SMALL_BYTES = 1 << 20
+"""Below this, starting processes takes longer than the work."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -29,6 +34,16 @@ def _end_with(lifeline: Connection) -> None:
     # Nothing is ever sent: the other end is closed, by the parent or by its death.
     wait([lifeline])
     os._exit(1)
+
+
+def wanted_processes(corpus: Corpus, listing: Listing) -> int:
+    """How many processes this corpus is worth."""
+    is_small = listing.num_bytes < _SMALL_BYTES and not any(file.is_remote for file in listing.files)
+    if is_small:
+        return 1
+    if corpus.processes:
+        return corpus.processes
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pool:

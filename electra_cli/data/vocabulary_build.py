@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from electra_cli.data.corpus import CorpusFile, Listing, list_files
 from electra_cli.data.corpus_sample import Sample, sample_words
 from electra_cli.data.learning import Learned, learn
+from electra_cli.data.listing import tell_skipped
 from electra_cli.data.own_vocabulary import check_path, read_own
 from electra_cli.data.script_warnings import script_figures, script_warnings
 from electra_cli.data.vocabulary import Vocabulary, VocabularyReport, load_vocabulary, special_ids
@@ -91,10 +92,7 @@ def _build(project: "Project", listing: Listing, progress: Progress, *, force: b
         vocabulary = load_vocabulary(folder)
         inputs.remember()
         return _report(vocabulary, is_fresh=False)
-    for reason, names in listing.skipped.items():
-        progress.message(
-            f"skipped   {len(names):,} × {reason}: {', '.join(names[:3])}{', …' * (len(names) > 3)}"
-        )
+    tell_skipped(listing, progress)
     if settings.vocab.path:
         tokenizer, facts = _own(listing.files[0], settings.vocab)
     else:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from electra_cli.data.documents import CorpusFile
 from electra_cli.durable import sha256_file, write_bytes, write_json
 from electra_cli.errors import CorruptError, InputError
+from electra_cli.progress import counted
 from electra_cli.settings import ProjectSettings
 
 FORMAT = "electra-vocabulary-1"
 NAME = "manifest.json"
 REMEMBERED = ".inputs.json"
+_MOST_LINES = 3
 """Sizes, times and inodes of the inputs, so that unchanged files are not hashed again."""
 _CHECKSUM = "checksum"
 _REBUILD = "electra build-vocab --force builds it again"
@@ -94,13 +96,13 @@ class Inputs:
             for file, sha256 in zip(files, hashes, strict=True)
         ]
 
-    def _hash(self, file: CorpusFile, remembered: Mapping[str, list[Any]]) -> str:
+    def _hash(self, file: CorpusFile, remembered: Mapping[str, Any]) -> str:
         if file.is_remote:
             return ""
         name = os.fspath(file.path.absolute()).encode("utf-8", "backslashreplace").decode()
         stamp = self._stamp(file)
-        known = remembered.get(name, [])
-        sha256 = str(known[-1]) if known[:-1] == stamp else sha256_file(file.path)
+        known = remembered.get(name)
+        sha256 = str(known[-1]) if isinstance(known, list) and known[:-1] == stamp else sha256_file(file.path)
         self._stamps[name] = [*stamp, sha256]
         return sha256
 
@@ -135,7 +137,7 @@ def shown(file: CorpusFile) -> str:
     return file.name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _remembered(folder: Path) -> dict[str, list[Any]]:
+def _remembered(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads((folder / REMEMBERED).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -147,16 +149,28 @@ def differences(
     there: Mapping[str, Any], settings: Mapping[str, Any], inputs: list[dict[str, Any]]
 ) -> list[str]:
     """How the vocabulary that lies there differs from the wanted one, each with both values."""
-    found = list(_setting_differences(there.get("settings", {}), settings))
-    old = {entry["path"]: entry for entry in there.get("inputs", [])}
-    new = {entry["path"]: entry for entry in inputs}
-    for path in [p for p in new if p not in old][:3]:
-        found.append(f"{path}: not there, {new[path]['bytes']:,} bytes now")
-    for path in [p for p in old if p not in new][:3]:
-        found.append(f"{path}: {old[path]['bytes']:,} bytes there, missing now")
-    for path in [p for p in new if p in old and new[p] != old[p]][:3]:
-        found.append(f"{path}: {_brief(old[path])} there, {_brief(new[path])} now")
-    return found
+    return [
+        *_setting_differences(there.get("settings", {}), settings),
+        *input_differences(there.get("inputs", []), inputs),
+    ]
+
+
+def input_differences(
+    there: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """How the files that something was built from differ from those it would be built from now."""
+    old = {entry["path"]: entry for entry in there}
+    new = {entry["path"]: entry for entry in wanted}
+    added = [f"{p}: not there, {new[p]['bytes']:,} bytes now" for p in new if p not in old]
+    gone = [f"{p}: {old[p]['bytes']:,} bytes there, missing now" for p in old if p not in new]
+    both = [p for p in new if p in old and new[p] != old[p]]
+    changed = [f"{p}: {_brief(old[p], new[p])} there, {_brief(new[p], old[p])} now" for p in both]
+    for lines in (added, gone, changed):
+        yield from lines[:_MOST_LINES]
+        if len(lines) > _MOST_LINES:
+            yield f"… and {counted(len(lines) - _MOST_LINES, 'file')} more"
+    if old == new and list(old) != list(new):
+        yield "the files stand in another order"
 
 
 def _setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -167,5 +181,7 @@ def _setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iter
                 yield f"{table}.{key}: {json.dumps(before[key])} there, {json.dumps(after[key])} now"
 
 
-def _brief(entry: Mapping[str, Any]) -> str:
-    return f"{entry['bytes']:,} bytes, sha256 {str(entry['sha256'])[:16]}…"
+def _brief(entry: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    is_moved = entry["source"] != other["source"]
+    source = f", source {entry['source']}" if is_moved else ""
+    return f"{entry['bytes']:,} bytes, sha256 {str(entry['sha256'])[:16]}…{source}"

@@ -84,7 +84,8 @@ def test_input_I06_case_G05_case_G06_odd_names_are_listed(tmp_path, name):
     name = name if name.endswith(".txt") else f"{name}.txt"
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / name).write_text("text\n")
-    assert names(tmp_path) == [f"corpus/{name}"]
+    shown = name.replace("\n", "\\x0a").replace("\x1b", "\\x1b")
+    assert names(tmp_path) == [f"corpus/{shown}"]
 
 
 def test_a_named_file_is_read_whatever_its_suffix(tmp_path):
@@ -110,7 +111,7 @@ def test_nothing_to_read_says_what_was_found(tmp_path):
 def test_a_missing_path_is_named(tmp_path):
     with pytest.raises(InputError, match="nowhere does not exist"):
         names(tmp_path, "nowhere")
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="cannot be read: embedded null byte"):
         names(tmp_path, "a\0b")
 
 
@@ -135,3 +136,24 @@ def test_a_fifo_named_itself_is_refused_without_a_hang(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     with pytest.raises(InputError, match="FIFO"):
         names(tmp_path, "pipe")
+
+
+def test_what_electra_wrote_is_no_text_of_the_corpus(tmp_path):
+    for name in (
+        "vocab/vocab.txt",
+        "shards/shard-00000.arrow",
+        "runs/a/log.txt",
+        "mine/vocab/a.txt",
+        "b.txt",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text\n")
+    listing = list_files(Corpus(files=["."]), tmp_path)
+    assert [file.name for file in listing.files] == ["b.txt", "mine/vocab/a.txt"]
+    assert listing.skipped["written by electra"] == ("runs", "shards", "vocab")
+
+
+def test_an_empty_name_is_not_the_whole_folder(tmp_path):
+    (tmp_path / "a.txt").write_text("text\n")
+    with pytest.raises(InputError, match="an empty name"):
+        list_files(Corpus(files=[""]), tmp_path)

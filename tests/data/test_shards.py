@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from electra_cli.data import shards as shards_module
 from electra_cli.data.corpus import cut_into_parts, list_files, text_hash
-from electra_cli.data.shard_build import part_bytes
+from electra_cli.data.shard_map import part_bytes
 from electra_cli.data.shards import ShardSet, build_shards, open_shards
 from electra_cli.data.tokenizer_parts import SPECIAL_PIECES, wordpiece
 from electra_cli.data.vocabulary import Vocabulary, load_vocabulary
@@ -103,7 +103,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_P05_K8_tokens_equal_those_of_the_library(root: Path) -> None:
+def test_property_P05_pitfall_K8_tokens_equal_those_of_the_library(root: Path) -> None:
     (root / "corpus" / "c.txt").write_text(
         document(1000, 20_000) + "\n\n" + "\n\n".join(document(n, 3) for n in range(2000, 2100))
     )
@@ -231,7 +231,9 @@ def test_K5_a_corpus_of_one_document_of_200_lines_makes_a_shard_and_a_heldout_pa
         ("some words\n\nmore words\n\nand more", "comes to .* tokens to train on.* = 32 needs 29"),
     ],
 )
-def test_I03_K5_too_little_text_is_refused_and_leaves_nothing(root: Path, text: str, message: str) -> None:
+def test_input_I03_pitfall_K5_too_little_text_is_refused_and_leaves_nothing(
+    root: Path, text: str, message: str
+) -> None:
     shutil.rmtree(root / "corpus")
     (root / "corpus").mkdir()
     (root / "corpus" / "x.txt").write_text(text)
@@ -267,7 +269,7 @@ def test_other_settings_or_text_are_refused_with_both_values_until_forced(root: 
     assert "--force" in caught.value.hint
     (root / "corpus" / "a.txt").write_text(document(5000, 900))
     (root / "corpus" / "new.txt").write_text(document(5001, 900))
-    with pytest.raises(InputError, match=r"new\.txt: not there, .* now; corpus/a\.txt: .* there, .* now"):
+    with pytest.raises(InputError, match=r"new\.txt: not there, .* now\n  corpus/a\.txt: .* there, .* now"):
         build(root)
     assert tree(root / "shards") == before
     build(root, force=True)
@@ -294,7 +296,7 @@ def test_B09_flag_what_ends_a_document_is_honoured(root: Path) -> None:
     assert counts == {"blank-line": 10, "line": 20, "file": 1}
 
 
-def test_K3_R14_shards_of_another_vocabulary_are_refused_with_both_hashes(root: Path) -> None:
+def test_pitfall_K3_R14_shards_of_another_vocabulary_are_refused_with_both_hashes(root: Path) -> None:
     build(root)
     old = load_vocabulary(root / "vocab").sha256
     # The same size, two pieces swapped.
@@ -324,7 +326,7 @@ def flips(size: int, number: int, seed: int) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", ["shard", "heldout", "manifest"])
-def test_R08_K7_every_flipped_bit_and_truncation_is_noticed(root: Path, kind: str) -> None:
+def test_R08_pitfall_K7_every_flipped_bit_and_truncation_is_noticed(root: Path, kind: str) -> None:
     build(root, corpus={"shard_bytes": 4096})
     path = next(p for p in sorted((root / "shards").iterdir()) if p.name.startswith(kind))
     whole = path.read_bytes()

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from electra_cli.data import shard_build
+from electra_cli.data import shard_build, shard_pool
 from electra_cli.data.shards import build_shards
 from electra_cli.data.vocabulary import load_vocabulary
 from electra_cli.errors import InputError, MemoryShortError
@@ -138,7 +138,7 @@ def test_G1_any_number_of_processes_gives_the_same_bytes(
     root: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     expected = undisturbed(root)
-    monkeypatch.setattr(shard_build, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(shard_pool, "_SMALL_BYTES", 0)
     monkeypatch.setattr(shard_build, "_CHUNK_CHARACTERS", (2_000, 2_000))
     build(root, corpus={**CORPUS, "processes": processes})
     (root / "shards" / ".verified.json").unlink(missing_ok=True)
