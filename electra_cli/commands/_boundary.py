@@ -3,8 +3,6 @@
 import errno
 import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -87,6 +85,8 @@ def _wanted_format(arguments: Sequence[str]) -> OutputFormat:
 
 def _show(error: ElectraError, command: str, output: OutputFormat) -> int:
     if os.environ.get("ELECTRA_DEBUG") == "1":
+        import traceback
+
         print(safe("".join(traceback.format_exception(error))), file=sys.stderr)
     try:
         with open_screen(command, output) as screen:
@@ -113,6 +113,9 @@ def _as_storage_error(error: OSError) -> StorageError:
 
 
 def _show_crash(error: Exception, command: str, output: OutputFormat) -> int:
+    import tempfile
+    import traceback
+
     from electra_cli import __version__
     from electra_cli.durable import write_text
 

@@ -1,7 +1,6 @@
 """Bare `electra`: how each stage stands, and the one next command."""
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from electra_cli import __version__
@@ -45,6 +44,9 @@ def status(output: OutputFormat = OutputFormat.AUTO) -> None:
 
 def machine() -> str:
     """`electra 0.1.0   torch 2.13.0 (cpu, 2 cores)   no GPU`, found without importing torch."""
+    # Takes a tenth of a second to import, and no other command needs it.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         torch, _, build = version("torch").partition("+")
     except PackageNotFoundError:
