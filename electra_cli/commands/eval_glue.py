@@ -126,14 +126,16 @@ def _show(screen: Screen, outcome: "Outcome") -> None:
 
         results = report.results
         asked = [result for result in results.tasks if result.name in report.asked]
-        limited = f" (limited to {results.limit:,} examples a split)" if results.limit else ""
+        limit = max((result.data.limit for result in asked), default=0)
+        limited = f" (limited to {limit:,} examples a split)" if limit else ""
         screen.table(
             f"dev scores × 100{limited}; to the right published dev medians",
             ("task", "metric", "median", "min", "max", "done", *ON_SCREEN),
             [_row(result) for result in asked],
         )
         if results.glue is not None:
-            lines.append(f"GLUE {percent(results.glue)}{limited}, mean of eight medians")
+            part = " (limited)" if results.is_limited else ""
+            lines.append(f"GLUE {percent(results.glue)}{part}, mean of eight medians")
         lines.append(
             f"{report.folder / 'results.json'}  results.md   finished runs are kept: a rerun is free"
         )

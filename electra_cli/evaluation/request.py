@@ -91,7 +91,7 @@ def check_thresholds(thresholds: Mapping[str, float], results: Results) -> None:
         if value is None or 100 * value < wanted:
             below.append(f"{name} {percent(value)} < {wanted:g}")
     if below:
-        limited = " (limited)" if results.limit else ""
+        limited = " (limited)" if results.is_limited else ""
         raise BelowThresholdError(f"below the threshold{limited}: {', '.join(below)}", hint=_NO_SCORE)
 
 

@@ -37,6 +37,8 @@ class DataFacts:
     skipped: Mapping[str, int]
     bad_rows: Mapping[str, Sequence[BadRow]]
     """By file, where `--skip-bad` left rows out."""
+    limit: int = 0
+    """Examples read of each split by `--limit`; 0: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class TaskResult:
                 "sha256": self.data.sha256,
                 "num_train": self.data.num_train,
                 "num_dev": self.data.num_dev,
+                "limit": self.data.limit,
                 "skipped": dict(self.data.skipped),
                 "bad_rows": {
                     file: [{"line": row.line, "reason": row.reason} for row in rows]
@@ -110,10 +113,13 @@ class Results:
     protocol: str
     settings: Mapping[str, object]
     """What identifies the runs beside model and data."""
-    limit: int
-    """Examples read of each split; 0: all."""
     arithmetic: str
     tasks: tuple[TaskResult, ...] = field(default=())
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any task was run on a part of its data."""
+        return any(result.data.limit for result in self.tasks)
 
     @property
     def glue(self) -> float | None:
@@ -136,8 +142,7 @@ class Results:
             "settings": dict(self.settings),
             "arithmetic": self.arithmetic,
             "data": {"source": ", ".join(sources), "split": "dev", "sha256": "+".join(hashes)},
-            "limited": self.limit > 0,
-            "limit": self.limit,
+            "limited": self.is_limited,
             "tasks": {result.name: result.as_json() for result in self.tasks},
             "glue": self.glue,
         }
@@ -146,15 +151,15 @@ class Results:
         """The content of results.md."""
         step = "" if self.checkpoint_step is None else f", step {self.checkpoint_step:,}"
         lines = [f"# {self.model}{step}", ""]
-        if self.limit:
-            lines += [f"**Limited**: at most {self.limit:,} examples of each split were used.", ""]
+        if self.is_limited:
+            lines += ["**Limited**: tasks so marked were run on a part of their data.", ""]
         lines += [
             "| task | metric | median | mean | std | min | max | runs |",
             "|---|---|---|---|---|---|---|---|",
-            *(_row(result, is_limited=self.limit > 0) for result in self.tasks),
+            *(_row(result) for result in self.tasks),
         ]
         if self.glue is not None:
-            limited = " (limited)" if self.limit else ""
+            limited = " (limited)" if self.is_limited else ""
             lines += ["", f"GLUE, mean of eight medians: **{percent(self.glue)}**{limited}"]
         faults = [
             f"- {result.name}, seed {run.seed}: {run.status}, {run.reason}"
@@ -174,12 +179,12 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _row(result: TaskResult, *, is_limited: bool) -> str:
+def _row(result: TaskResult) -> str:
     entry = result.as_json()
     figures = [entry[name] for name in ("median", "mean", "std", "min", "max")]
     assert all(figure is None or isinstance(figure, float) for figure in figures)
     shown = [percent(figure) if isinstance(figure, float) else "–" for figure in figures]
-    limited = " (limited)" if is_limited else ""
+    limited = f" (limited to {result.data.limit:,})" if result.data.limit else ""
     cells = [result.name, result.metric, shown[0] + limited, *shown[1:]]
     return "| " + " | ".join([*cells, f"{entry['num_ok']}/{entry['num_runs']}"]) + " |"
 

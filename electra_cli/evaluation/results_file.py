@@ -16,7 +16,7 @@ JSON_NAME, MARKDOWN_NAME = "results.json", "results.md"
 def write_results(folder: Path, results: Results) -> Results:
     """Write results.json and results.md; returns what stands in them.
 
-    Tasks of an earlier results.json stay where model, settings, arithmetic and limit are the same.
+    Tasks of an earlier results.json stay where model, settings and arithmetic are the same.
     """
     earlier = _earlier_tasks(folder / JSON_NAME, results)
     fresh = {result.name for result in results.tasks}
@@ -32,7 +32,7 @@ def _earlier_tasks(path: Path, results: Results) -> tuple[TaskResult, ...]:
     try:
         content = json.loads(path.read_bytes())
         wanted = results.as_json()
-        same = ("format", "model_sha256", "protocol", "settings", "arithmetic", "limit")
+        same = ("format", "model_sha256", "protocol", "settings", "arithmetic")
         if any(content[name] != wanted[name] for name in same):
             return ()
         return tuple(_task_result(name, entry) for name, entry in content["tasks"].items())
@@ -53,6 +53,7 @@ def _task_result(name: str, entry: Mapping[str, object]) -> TaskResult:
             sha256=data["sha256"],
             num_train=data["num_train"],
             num_dev=data["num_dev"],
+            limit=data["limit"],
             skipped=data["skipped"],
             bad_rows={
                 file: [BadRow(row["line"], row["reason"]) for row in rows]
