@@ -69,7 +69,7 @@ class Project:
 
     def resolve(self, text: str) -> Path:
         """The absolute path that a setting means."""
-        return _absolute_path(self.root / Path(text).expanduser())
+        return _absolute_path(self.root / _expanded(text))
 
     @property
     def vocab_dir(self) -> Path:
@@ -173,7 +173,12 @@ def _rebased(key: str, value: object, here: Path) -> object:
     if key in ("pretrain.init_from", "objective.use") and not (here / value.partition(":")[0]).exists():
         # A model of the Hub, or a built-in objective.
         return value
-    return str(_absolute_path(here / Path(value).expanduser()))
+    return str(_absolute_path(here / _expanded(value)))
+
+
+def _expanded(text: str) -> str:
+    # Path.expanduser raises where nobody has that name, or no home directory.
+    return os.path.expanduser(text)  # noqa: PTH111
 
 
 def _absolute_path(path: Path) -> Path:

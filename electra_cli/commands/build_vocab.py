@@ -1,5 +1,6 @@
 """`electra build-vocab`: the vocabulary, learned from the corpus."""
 
+import shlex
 from typing import TYPE_CHECKING
 
 from electra_cli.commands._options import (
@@ -43,8 +44,14 @@ def build_vocab(
                 "character_coverage": report.character_coverage,
             },
             _lines(report),
-            next_command="electra shard-corpus",
+            next_command=_next(paths, load_project(project, sets or []).settings.corpus.files),
         )
+
+
+def _next(paths: list[str] | None, files: list[str]) -> str:
+    """Text that the project does not name has to be named again."""
+    is_named = not paths or [p.rstrip("/") for p in paths] == [file.rstrip("/") for file in files]
+    return "electra shard-corpus" if is_named else f"electra shard-corpus {shlex.join(paths or [])}"
 
 
 def _lines(report: "VocabularyReport") -> list[str]:

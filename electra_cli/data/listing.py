@@ -90,7 +90,7 @@ class _Walker:
             parse_reference(text)
             self._files.append(CorpusFile(Path(text), text, 0, source))
             return
-        path = self._root / Path(text).expanduser()
+        path = self._root / os.path.expanduser(text)  # noqa: PTH111 - Path may raise
         try:
             if not text:
                 raise ValueError("an empty name")
@@ -102,7 +102,7 @@ class _Walker:
                 f"{text or repr(text)} {reason}",
                 path=text,
                 key="corpus.files",
-                hint=f"looked at {path}",
+                hint=f"looked at {path}; the command line or corpus.files names the text",
             ) from error
         if stat.S_ISDIR(status.st_mode):
             for name in sorted(self._walk(path), key=os.fsencode):

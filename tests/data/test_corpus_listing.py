@@ -111,6 +111,8 @@ def test_nothing_to_read_says_what_was_found(tmp_path):
 def test_a_missing_path_is_named(tmp_path):
     with pytest.raises(InputError, match="nowhere does not exist"):
         names(tmp_path, "nowhere")
+    with pytest.raises(InputError, match="~nobody-of-that-name/x does not exist"):
+        names(tmp_path, "~nobody-of-that-name/x")
     with pytest.raises(InputError, match="cannot be read: embedded null byte"):
         names(tmp_path, "a\0b")
 
