@@ -362,3 +362,17 @@ def test_property_P29_a_dumped_project_loads_as_it_was(
     own = loaded.objective.model_extra or {}
     assert loaded.model_copy(update={"objective": original.objective}) == original
     assert (original.objective.model_extra or {}).items() <= own.items()
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "/abs", "a/b", "..", ".", "C:\\\\x", "x\\u0000", "x\\n", "x" * 65, ""]
+)
+def test_security_S02_a_name_is_no_path(tmp_path: Path, name: str) -> None:
+    (tmp_path / "project.toml").write_text(
+        f'[project]\nname = "{name}"\n[[evaluate.task]]\nname = "{name}"\n'
+        f'[[corpus.source]]\nname = "{name}"\nfiles = ["a"]\n'
+    )
+    with pytest.raises(ProjectError) as caught:
+        load_project(tmp_path / "project.toml", environ={})
+    keys = {problem.key for problem in caught.value.problems}
+    assert {"project.name", "evaluate.task.0.name", "corpus.source.0.name"} <= keys

@@ -76,7 +76,7 @@ def show_everything(screen: Screen, text: str) -> None:
 
 @pytest.mark.parametrize("output", list(OutputFormat))
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_case_G06_no_control_byte_of_data_reaches_the_screen(
+def test_security_S07_case_G06_no_control_byte_of_data_reaches_the_screen(
     payload: str, output: OutputFormat, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

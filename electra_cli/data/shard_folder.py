@@ -20,6 +20,11 @@ _SHARD = re.compile(r"(shard|heldout)-\d{5,}\.arrow")
 _OURS = re.compile(r"\.tmp-.*|" + _SHARD.pattern)
 
 
+def is_shard_name(name: str) -> bool:
+    """Whether a name, such as one in a manifest, is that of a shard: no path, and nothing else."""
+    return bool(_SHARD.fullmatch(name))
+
+
 def _is_ours(name: str) -> bool:
     return name in (NAME, CARD, VERIFIED, _LOCK) or name.startswith(WORK) or bool(_OURS.fullmatch(name))
 

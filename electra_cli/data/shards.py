@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from electra_cli.data.shard_build import ShardReport, build_shards
 from electra_cli.data.shard_files import Tokens, map_stream
-from electra_cli.data.shard_folder import VERIFIED
-from electra_cli.data.shard_manifest import read_manifest
+from electra_cli.data.shard_folder import VERIFIED, is_shard_name
+from electra_cli.data.shard_manifest import NAME, read_manifest
 from electra_cli.durable import sha256_file, write_json
 from electra_cli.errors import CorruptError, InputError, StorageError
 
@@ -89,6 +89,12 @@ def open_shards(folder: Path, *, vocabulary_sha256: str, verify: bool = False) -
 
 def _check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
     for facts in manifest["shards"]:
+        if not is_shard_name(facts["file"]):
+            raise CorruptError(
+                f"{folder / NAME} names {facts['file']!r}, which is no shard",
+                path=folder / NAME,
+                hint=_REBUILD,
+            )
         path = folder / facts["file"]
         actual = f"{path.stat().st_size:,} bytes" if path.is_file() else "no such file"
         if actual != f"{facts['bytes']:,} bytes":

@@ -91,6 +91,8 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     manifest = read_manifest(folder)
     for name, expected in manifest["sha256"].items():
         path = folder / name
+        if name not in ("tokenizer.json", "vocab.txt"):
+            raise CorruptError(f"{folder}/manifest.json names {name!r}, which is no file of a vocabulary")
         if not path.is_file():
             raise CorruptError(f"{path} is missing", path=path, hint="electra build-vocab --force")
         actual = sha256_file(path)

@@ -19,6 +19,7 @@ from electra_cli.data.vocabulary import (
     load_vocabulary,
     tokenizer_class,
 )
+from electra_cli.data.vocabulary_manifest import write_manifest
 from electra_cli.durable import locked
 from electra_cli.errors import CorruptError, InputError
 from electra_cli.progress import Silent
@@ -154,6 +155,15 @@ def test_damage_is_named_and_force_builds_again(root):
     (root / "vocab" / "vocab.txt").unlink()
     with pytest.raises(CorruptError, match="missing"):
         build(root)
+
+
+@pytest.mark.parametrize("name", ["../corpus/a.txt", "/etc/passwd", "vocab.txt/../x"])
+def test_security_S02_a_manifest_leads_nowhere_else(root, name):
+    content = dict(build(root).vocabulary.manifest)
+    content.pop("checksum", None)
+    write_manifest(root / "vocab", content | {"sha256": {name: "0" * 64}})
+    with pytest.raises(CorruptError, match="no file of a vocabulary"):
+        load_vocabulary(root / "vocab")
 
 
 def test_a_foreign_folder_is_left_alone(root):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from electra_cli.data import shards as shards_module
 from electra_cli.data.corpus import cut_into_parts, list_files, text_hash
+from electra_cli.data.shard_manifest import write_manifest
 from electra_cli.data.shard_map import part_bytes
 from electra_cli.data.shards import ShardSet, build_shards, open_shards
 from electra_cli.data.tokenizer_parts import SPECIAL_PIECES, wordpiece
@@ -413,7 +414,7 @@ def test_R14_shards_of_two_builds_do_not_mix(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "manifest.json", "shard-00000.arrow"])
-def test_S11_a_foreign_folder_is_refused_untouched(root: Path, name: str) -> None:
+def test_security_S11_a_foreign_folder_is_refused_untouched(root: Path, name: str) -> None:
     (root / "shards").mkdir()
     (root / "shards" / name).write_text("{}")
     for force in (False, True):
@@ -424,13 +425,25 @@ def test_S11_a_foreign_folder_is_refused_untouched(root: Path, name: str) -> Non
     ]
 
 
-def test_S11_a_foreign_file_among_ours_is_refused_untouched(root: Path) -> None:
+def test_security_S11_a_foreign_file_among_ours_is_refused_untouched(root: Path) -> None:
     build(root)
     (root / "shards" / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"notes\.txt"):
         build(root, force=True)
     assert (root / "shards" / "notes.txt").read_text() == "mine"
     assert reopen(root).train
+
+
+@pytest.mark.parametrize(
+    "name", ["../corpus/a.txt", "/etc/passwd", "shard-00000.arrow/../x", "shard-0.arrow\n"]
+)
+def test_security_S02_a_manifest_leads_nowhere_else(root: Path, name: str) -> None:
+    content = dict(build(root).manifest)
+    content.pop("checksum")
+    content["shards"] = [content["shards"][0] | {"file": name}]
+    write_manifest(root / "shards", content)
+    with pytest.raises(CorruptError, match="which is no shard"):
+        reopen(root)
 
 
 def test_a_damaged_manifest_is_rebuilt_only_when_forced(root: Path) -> None:

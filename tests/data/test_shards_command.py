@@ -42,7 +42,7 @@ def test_conflicts_and_missing_things_end_with_exit_code_4(root: Path, electra: 
     electra("shard-corpus", "nowhere/", cwd=root, check=4)
 
 
-def test_K1_without_a_whole_vocabulary_nothing_is_left(root: Path, electra: RunElectra) -> None:
+def test_pitfall_K1_without_a_whole_vocabulary_nothing_is_left(root: Path, electra: RunElectra) -> None:
     path = root / "vocab" / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:-1])
     assert "vocab/tokenizer.json" in electra("shard-corpus", cwd=root, check=5).stderr
