@@ -74,17 +74,20 @@ def _project(project: Project) -> Finding:
 
 def rehearsal_findings(seen: "DryRun") -> list[Finding]:
     """What a rehearsal measured, in words."""
-    networks = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in seen.parameters.items())
+    from electra_cli.training.weights import in_words
+
     needed = _ROOM_FOR_CHECKPOINTS * seen.checkpoint_bytes
     hours = seen.total_seconds / 3600
     duration = f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:,.1f} min"
+    if seen.total_seconds < 60:
+        duration = f"{seen.total_seconds:,.1f} s"
     epochs = f"{seen.epochs:,.1f}" if seen.epochs >= 1 else f"{seen.epochs:.2g}"
     smoke = "losses identical" if seen.is_resume_identical else "losses differ"
     # Only a processor promises the same bits.
     is_exact = seen.is_resume_identical or not seen.engine.startswith("cpu")
     return [
         Finding("data", True, f"{seen.num_tokens:,} tokens, ≈{epochs} epochs"),
-        Finding("model", True, f"{networks} · sampler: {seen.sampler}"),
+        Finding("model", True, f"{in_words(seen.parameters)} · sampler: {seen.sampler}"),
         Finding(
             "memory",
             True,

@@ -9,11 +9,14 @@ CROSS = "✗"
 
 
 def error_lines(error: ElectraError) -> list[str]:
-    """The message behind a cross, then one line a problem or the place, then the hint."""
+    """The message behind a cross, then one line a problem or the place, then the hint.
+
+    A single problem that the message already tells is not told twice.
+    """
     first, *more = safe(error.message).split("\n")
     place = "" if isinstance(error, ProjectError) and error.problems else _place_of(error)
     lines = [f"{CROSS} {first}{place}", *(f"  {line}" for line in more)]
-    if isinstance(error, ProjectError):
+    if isinstance(error, ProjectError) and [one.message for one in error.problems] != [error.message]:
         lines += problem_lines(error.problems)
     if error.hint:
         lines += [f"  {line}" for line in safe(error.hint).split("\n")]

@@ -3,11 +3,15 @@
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from electra_cli.errors import InputError
 from electra_cli.evaluation.examples import Examples, read_examples, with_labels_of
@@ -15,6 +19,8 @@ from electra_cli.evaluation.tables import ENDINGS, BadRow, Columns, Row, Table, 
 from electra_cli.evaluation.tasks import Split, Task, plain
 
 HUB_NAME = "nyu-mll/glue"
+
+_PATIENCE_SECONDS = 5.0
 
 _PARQUET_PART = re.compile(r"-\d{5}-of-\d{5}\.parquet")
 
@@ -217,6 +223,10 @@ def _hub_table(task: Task, split: Split, place: Place) -> Table:
 def _hub_split(task: Task, config: str, split: Split, place: Place) -> _Dataset:
     if place.is_offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
+    why = _why_offline()
+    if why:
+        # Read when the library is imported; without it, it would try again and again for half a minute.
+        os.environ["HF_HUB_OFFLINE"] = "1"
     import datasets
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
@@ -227,12 +237,27 @@ def _hub_split(task: Task, config: str, split: Split, place: Place) -> _Dataset:
     try:
         return cast(_Dataset, datasets.load_dataset(HUB_NAME, config, split=split.hub))
     except (OSError, ValueError, DatasetsError, HfHubHTTPError) as error:
-        raise _not_found(task, config, place, error) from error
+        raise _not_found(task, config, place, why or f"the Hub did not answer ({error})") from error
 
 
-def _not_found(task: Task, config: str, place: Place, error: Exception) -> InputError:
-    is_off = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
-    why = "the network is off (HF_HUB_OFFLINE=1)" if is_off else f"the Hub did not answer ({error})"
+@cache
+def _why_offline() -> str:
+    """Why only the cache can serve; empty where the Hub can be reached. Asked once a process."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return "the network is off (HF_HUB_OFFLINE=1)"
+    hub = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    if {"https", "http", "all"} & getproxies().keys() or hub.hostname is None:
+        # A proxy reaches what this machine does not.
+        return ""
+    try:
+        port = hub.port or (80 if hub.scheme == "http" else 443)
+        socket.create_connection((hub.hostname, port), timeout=_PATIENCE_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return f"{hub.hostname} cannot be reached ({error})"
+    return ""
+
+
+def _not_found(task: Task, config: str, place: Place, why: str) -> InputError:
     return InputError(
         f"{task.title} is not on this machine, and {why}.\n"
         f"  Looked in {place.folder / task.title}, the Hugging Face cache.",

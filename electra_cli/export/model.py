@@ -85,7 +85,7 @@ def export_model(
 
 def _reason_for_no_check(wanted: bool) -> str:
     if not wanted:
-        return "not asked for"
+        return "--no-check"
     if importlib.util.find_spec("transformers") is None:
         return "transformers is not installed; pip install 'electra-cli[hf]' to have the folders checked"
     return ""

@@ -1,45 +1,49 @@
 """The device that a setting names, and the fastest arithmetic that it has; training and fine-tuning agree."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from electra_cli.errors import InputError
+from electra_cli.errors import InputError, ProjectError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+
+_NAMES = re.compile(r"cpu|mps|cuda(?::(\d{1,6}))?")
 
 
 def resolve_device(text: str, local_rank: int = 0) -> torch.device:
     """The device of `pretrain.device`; "auto": this process's GPU if there is one, else the CPU.
 
-    InputError where the device is not there.
+    ProjectError for a name that is no device, InputError where the device is not there.
     """
     if text == "auto":
         return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    try:
-        device = torch.device(text)
-    except RuntimeError as error:
-        raise InputError(
-            f"pretrain.device = {text!r} is no device",
+    named = _NAMES.fullmatch(text)
+    if named is None:
+        raise ProjectError(
+            f'pretrain.device = "{text}" is no device',
             key="pretrain.device",
             hint="auto, cpu, cuda, cuda:1 or mps",
-        ) from error
-    if device.type == "cuda":
-        number = device.index if device.index is not None else local_rank
-        # torch keeps the index in a signed byte: cuda:999 arrives negative.
-        if not 0 <= number < torch.cuda.device_count():
+        )
+    if text.startswith("cuda"):
+        number = local_rank if named[1] is None else int(named[1])
+        if number >= torch.cuda.device_count():
             raise InputError(
-                f"pretrain.device = {text!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} "
+                f'pretrain.device = "{text}", but torch {torch.__version__} sees {torch.cuda.device_count()} '
                 "CUDA devices",
                 key="pretrain.device",
                 hint='device = "auto" takes what is there',
             )
         return torch.device("cuda", number)
-    is_there = device.type == "cpu" or (device.type == "mps" and torch.backends.mps.is_available())
-    if not is_there:
-        raise InputError(f"pretrain.device = {text!r} is not on this machine", key="pretrain.device")
-    return device
+    if text == "mps" and not torch.backends.mps.is_available():
+        raise InputError(
+            'pretrain.device = "mps" is not on this machine',
+            key="pretrain.device",
+            hint='device = "auto" takes what is there',
+        )
+    return torch.device(text)
 
 
 def natural_precision(device: torch.device) -> tuple[Precision, str]:

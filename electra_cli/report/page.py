@@ -56,7 +56,9 @@ def report_html(run: RunRecord) -> str:
             f'<p class="warn">step {safe(w.get("step"))}: {safe(w.get("text"))}</p>' for w in run.warnings
         ]
     if run.manifest:
-        parts += ["<h2>Where it ran</h2>", _figures(run.manifest)]
+        # Its `values` are the settings, which follow.
+        facts = {key: value for key, value in run.manifest.items() if key != "values"}
+        parts += ["<h2>Where it ran</h2>", _figures(facts)]
     if run.settings:
         parts += ["<h2>Settings</h2>", f"<pre>{safe(run.settings, keep_lines=True)}</pre>"]
     policy = "default-src 'none'; style-src 'unsafe-inline'"

@@ -160,10 +160,12 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file(contiguous, path, metadata={"format": "pt"})
     except SafetensorError as error:
+        needed = sum(tensor.nbytes for tensor in contiguous.values())
         raise StorageError(
             f"cannot write {path.parent.name}/{path.name}: {error}",
             path=path,
-            hint=f"{durable.free_bytes(path):,} bytes are free there; make room, then run the same command",
+            hint=f"it needs {needed:,} bytes, {durable.free_bytes(path):,} are free there; "
+            "make room, then run the same command",
         ) from error
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from electra_cli.errors import CorruptError, InputError
-from electra_cli.training.checkpoint import numbered
+from electra_cli.training.checkpoint import folder_name, newest_valid
 from electra_cli.training.fingerprint import Difference, Identity, Kind, two_columns
 from electra_cli.training.run_folder import Manifest, RunFolder, all_runs, open_run
 
@@ -80,7 +80,9 @@ def _resumed(path: Path, identity: Identity, steps: int) -> Decision:
 
 
 def is_finished(run: RunFolder, steps: int) -> bool:
-    """Whether a run says that it ended, and its newest checkpoint stands at the last step asked for."""
+    """Whether a run says that it ended, and a sound checkpoint stands at the last step asked for."""
     status = run.status()
-    newest = next(iter(numbered(run.checkpoints)), None)
-    return status is not None and status.state == "finished" and newest is not None and newest[0] == steps
+    if status is None or status.state != "finished":
+        return False
+    newest = newest_valid(run.checkpoints).folder
+    return newest is not None and newest.name == folder_name(steps)

@@ -48,7 +48,9 @@ class Engine:
 
     def describe(self) -> str:
         """`cpu, 2 threads, fp32 (…)`."""
-        threads = f", {self.num_threads} threads" if self.device.type == "cpu" else ""
+        threads = ""
+        if self.device.type == "cpu":
+            threads = f", {self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
         compiled = ", compiled" if self.is_compiled else ""
         return f"{self.device}{threads}, {self.precision} ({self.reason}){compiled}"
 

@@ -118,7 +118,7 @@ def identify(settings: ProjectSettings, content: Content) -> Identity:
 
 def two_columns(differences: tuple[Difference, ...]) -> str:
     """A table of setting, value of the run, value asked for."""
-    rows = [("setting", "this run", "now")]
+    rows = [("setting", "that run", "now")]
     rows += [(d.key, _shown(d.old), _shown(d.new)) for d in differences]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"  {key:<{widths[0]}}  {old:<{widths[1]}}  {new}" for key, old, new in rows)

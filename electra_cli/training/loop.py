@@ -233,5 +233,5 @@ def _diverge(session: Session, what: str, content: dict[str, object]) -> None:
     raise DivergedError(
         f"{what}. Last good checkpoint: {last}",
         path=crash,
-        hint=f"samples and gradient norms are in {crash}; a lower optimizer.learning_rate starts a new run",
+        hint="samples and gradient norms are in that file; a lower optimizer.learning_rate starts a new run",
     )

@@ -1,15 +1,15 @@
 """How much memory a run needs, and what happens when there is too little."""
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from math import gcd
 from pathlib import Path
 
 import torch
 
-from electra_cli.errors import MemoryShortError
 from electra_cli.models.sizes import EncoderConfig
+from electra_cli.optimization import memory
 from electra_cli.training.device import Engine
 
 # Weight, gradient and two moments in float32.
@@ -64,26 +64,11 @@ def common_micro_batch(micro_batch_size: int, rows: int) -> int:
     return gcd(micro_batch_size, rows)
 
 
-@contextmanager
-def naming_memory_shortage(micro_batch_size: int) -> Iterator[None]:
+def naming_memory_shortage(micro_batch_size: int) -> AbstractContextManager[None]:
     """Turn an allocation that failed into a MemoryShortError that names the setting to change."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        is_short = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-            "can't allocate memory" in str(error) or "not enough memory" in str(error)
-        )
-        if not is_short:
-            raise
-        if micro_batch_size > 1:
-            hint = (
-                f"micro_batch_size = {micro_batch_size // 2} needs about half the memory, for the same batch"
-            )
-        else:
-            hint = "a row alone does not fit: a smaller model or sequence_length is needed"
-        reason = (str(error).splitlines() or ["no memory left"])[0]
-        raise MemoryShortError(
-            f"out of memory at pretrain.micro_batch_size = {micro_batch_size}: {reason}",
-            key="pretrain.micro_batch_size",
-            hint=hint,
-        ) from error
+    if micro_batch_size > 1:
+        hint = f"micro_batch_size = {micro_batch_size // 2} needs about half the memory, for the same batch"
+    else:
+        hint = "a row alone does not fit: a smaller model or sequence_length is needed"
+    what = f"pretrain.micro_batch_size = {micro_batch_size}"
+    return memory.naming_memory_shortage(what, key="pretrain.micro_batch_size", hint=hint)

@@ -10,7 +10,7 @@ from electra_cli.project import dump_toml
 from electra_cli.training import checkpoint
 from electra_cli.training.continuation import Decision
 from electra_cli.training.device import computing
-from electra_cli.training.fingerprint import two_columns
+from electra_cli.training.fingerprint import Difference, Kind, two_columns
 from electra_cli.training.journal import Journal
 from electra_cli.training.loop import Session
 from electra_cli.training.memory import CHECKPOINT_BYTES_PER_PARAMETER
@@ -20,7 +20,7 @@ from electra_cli.training.run_folder import Manifest, RunFolder, create_run
 from electra_cli.training.signals import StopRequest
 from electra_cli.training.start import Job, concerns_of, make_engine, make_manifest, make_run, sampler_of
 from electra_cli.training.warm_start import start_from
-from electra_cli.training.weights import count_parameters
+from electra_cli.training.weights import count_parameters, in_words
 
 _FREE_CHECKPOINTS = 2.2
 
@@ -33,10 +33,11 @@ def open_session(job: Job, decision: Decision, stop: StopRequest, stack: ExitSta
     stack.enter_context(computing(engine))
     run = make_run(job, engine, decision.manifest)
     saved = None if decision.run is None else _newest_checkpoint(job, decision.run)
+    started_from = ""
     if saved is None and job.settings.pretrain.init_from:
         source = job.project.resolve(job.settings.pretrain.init_from)
-        told = start_from(source, run.plan.objective, job.vocabulary, job.settings.rows.sequence_length)
-        job.progress.message(told)
+        length = job.settings.rows.sequence_length
+        started_from = start_from(source, run.plan.objective, job.vocabulary, length)
     metrics_bytes = 0
     if saved is not None:
         loaded = checkpoint.load(saved, device=engine.device)
@@ -49,6 +50,8 @@ def open_session(job: Job, decision: Decision, stop: StopRequest, stack: ExitSta
         stack.callback(journal.close)
         _grow(folder, decision, job)
         _introduce(job, run, folder, decision, journal)
+        if started_from:
+            journal.message(started_from)
     return Session(
         run=run, samples=job.samples, folder=folder, journal=journal, stop=stop, progress=job.progress
     )
@@ -59,6 +62,9 @@ def _lock(job: Job, run: RunFolder, stack: ExitStack) -> None:
         stack.enter_context(durable.locked(run.path, "electra pretrain"))
         durable.remove_leftovers(run.path)
         durable.remove_leftovers(run.checkpoints)
+        # Requests to a process that is gone: whoever starts the run again wants it to run.
+        run.save_request.unlink(missing_ok=True)
+        run.stop_request.unlink(missing_ok=True)
 
 
 def _new_folder(job: Job, run: Run, stack: ExitStack) -> RunFolder:
@@ -119,6 +125,11 @@ def _introduce(job: Job, run: Run, folder: RunFolder, decision: Decision, journa
                 f"a new run, because these settings differ from {_shown(job, decision.compared.path)}:\n"
                 f"{two_columns(decision.differences)}"
             )
+            if _only_grows(decision.differences):
+                journal.message(
+                    f"to give that run more steps instead: electra pretrain --resume "
+                    f"{_shown(job, decision.compared.path)}"
+                )
     else:
         journal.message(f"continuing {name} from step {run.step:,}")
         for difference in decision.differences:
@@ -126,9 +137,7 @@ def _introduce(job: Job, run: Run, folder: RunFolder, decision: Decision, journa
                 f"{difference.key} grows from {difference.old} to {difference.new}: the learning rate "
                 f"follows the new total from here on, {run.learning_rate:.3g} at step {run.step:,}"
             )
-    networks = " · ".join(
-        f"{network} {count / 1e6:.1f} M" for network, count in count_parameters(run.plan.objective).items()
-    )
+    networks = in_words(count_parameters(run.plan.objective))
     sampler, reason = sampler_of(job, run.plan.engine)
     journal.message(
         f"model  {networks} · sampler: {sampler} ({reason}) · {run.plan.engine.describe()} · "
@@ -138,6 +147,17 @@ def _introduce(job: Job, run: Run, folder: RunFolder, decision: Decision, journa
         for concern in concerns_of(job):
             journal.warning(concern, step=0)
     _check_disk(run, folder, journal)
+
+
+def _only_grows(differences: tuple[Difference, ...]) -> bool:
+    """Whether `--resume` would continue the run that differs."""
+    return all(
+        one.kind is Kind.GUARDED
+        and isinstance(one.old, int)
+        and isinstance(one.new, int)
+        and one.old < one.new
+        for one in differences
+    )
 
 
 def _check_disk(run: Run, folder: RunFolder, journal: Journal) -> None:

@@ -47,3 +47,11 @@ def count_parameters(module: nn.Module) -> dict[str, int]:
         for name, child in module.named_children()
     }
     return {name: count for name, count in counts.items() if count}
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """`discriminator 13.5 M · generator 3.4 M`; below a hundred thousand in thousands."""
+    return " · ".join(
+        f"{name} {count / 1e6:.1f} M" if count >= 1e5 else f"{name} {count / 1e3:.1f} k"
+        for name, count in counts.items()
+    )

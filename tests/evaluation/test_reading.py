@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_cli.errors import CorruptError, InputError, ProjectError, UsageError
+from electra_cli.evaluation import sources
 from electra_cli.evaluation.own_tasks import own_task
 from electra_cli.evaluation.sources import Place, TaskData, load_task, load_test, load_texts
 from electra_cli.evaluation.tasks import GLUE, SCORED_IN_GLUE, choose
@@ -263,6 +265,27 @@ def test_without_files_and_network_the_error_says_what_to_do(
     assert "hf download nyu-mll/glue" in caught.value.hint
 
 
+def test_a_hub_out_of_reach_is_noticed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    # Nothing listens on the discard port.
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    sources._why_offline.cache_clear()
+    try:
+        with pytest.raises(
+            InputError, match=r"RTE is not on this machine, and 127\.0\.0\.1 cannot be reached"
+        ):
+            load_task(GLUE["rte"], Place(folder=tmp_path))
+        # What the library reads when it is imported: no more attempts.
+        assert os.environ["HF_HUB_OFFLINE"] == "1"
+    finally:
+        sources._why_offline.cache_clear()
+
+
 def test_the_hub_gives_the_content_of_the_official_files(
     tmp_path: Path, glue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +311,7 @@ def test_the_hub_gives_the_content_of_the_official_files(
             }
         )
 
+    monkeypatch.setattr(sources, "_why_offline", lambda: "")
     monkeypatch.setattr(datasets, "load_dataset", from_cache)
     data = load_task(GLUE["mnli"], Place(folder=tmp_path / "nothing"))
     assert data.sha256 == official.sha256

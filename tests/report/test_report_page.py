@@ -53,7 +53,9 @@ def make_run(folder: Path, text: str = "plain") -> Path:
     lines = [json.dumps(record) for record in [*train, heldout, warning]]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"kind": "tra')
     (folder / "status.json").write_text(json.dumps({"state": text, "step": 50, "steps": 60}))
-    (folder / "manifest.json").write_text(json.dumps({"versions": {text: text}, "threads": 2}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"versions": {text: text}, "threads": 2, "values": {"twice.told": 1}})
+    )
     (folder / "resolved.toml").write_text(f"# {text}\n")
     results = folder / "evaluate" / "glue"
     results.mkdir(parents=True)
@@ -84,6 +86,8 @@ def test_a_report_shows_the_figures_of_the_run(tmp_path: Path) -> None:
     shown = Page(write_report(make_run(tmp_path / "run")).read_text()).text
     for expected in ("step 50 of 60", "5,000 tokens", "5.25", "0.75", "81.1", "81.3", "limited", "5/5"):
         assert expected in shown, expected
+    # The manifest repeats the settings, which have a place of their own.
+    assert "twice.told" not in shown
 
 
 def test_no_run_is_an_input_error(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from electra_cli.errors import ExitCode, InputError, MemoryShortError
+from electra_cli.errors import ExitCode, InputError, MemoryShortError, ProjectError
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.optimization import device as device_module
 from electra_cli.settings import Pretrain
@@ -55,9 +55,18 @@ def test_float16_is_refused_on_a_cpu():
     assert raised.value.key == "pretrain.precision"
 
 
-@pytest.mark.parametrize("name", ["cuda:999", "tpu-17", "meta"])
-def test_a_device_that_is_not_there_is_refused(name):
-    with pytest.raises(InputError) as raised:
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("cuda:999", InputError),
+        ("tpu-17", ProjectError),
+        ("meta", ProjectError),
+        ("cpu:7", ProjectError),
+        ("cuda:-1", ProjectError),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(name, error):
+    with pytest.raises(error) as raised:
         resolve_engine(Pretrain(device=name))
     assert raised.value.key == "pretrain.device" and name in raised.value.message
 

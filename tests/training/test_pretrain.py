@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 
 import pytest
@@ -193,6 +194,8 @@ def test_changed_settings_begin_a_new_run_and_are_listed(tmp_path, change, key):
     second = train(tmp_path, make_settings(**(BRIEF | change)), notes).folder
     assert second != first and second.name > first.name
     assert key in notes.text and first.name in notes.text
+    # More steps alone: the older run could have them.
+    assert ("--resume" in notes.text) == (key == "pretrain.steps")
     assert (tmp_path / "runs" / "latest").resolve() == second.resolve()
 
 
@@ -250,6 +253,28 @@ def test_a_damaged_newest_checkpoint_falls_back_and_ends_equal(tmp_path, undistu
     assert "damaged-checkpoint" in notes.codes and "from step 10" in notes.text
     assert comparable_metrics(run) == comparable_metrics(undisturbed)
     assert weights_sha256(run, 12) == weights_sha256(undisturbed, 12)
+
+
+def test_a_finished_run_with_a_damaged_end_is_trained_to_its_end_again(tmp_path, undisturbed):
+    run = tmp_path / "runs" / undisturbed.name
+    shutil.copytree(undisturbed, run)
+    path = run / "checkpoints" / "step-00000012" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    notes = Notes()
+    result = train(tmp_path, make_settings(**SHORT), notes)
+    assert (result.folder, result.state, result.is_fresh) == (run, "finished", True)
+    assert "damaged-checkpoint" in notes.codes and "from step 10" in notes.text
+    assert weights_sha256(run, 12) == weights_sha256(undisturbed, 12)
+
+
+def test_a_request_left_by_a_process_that_is_gone_stops_nothing(tmp_path):
+    stop = StopRequest()
+    settings = make_settings(**SHORT)
+    with pytest.raises(PreemptedError):
+        train(tmp_path, settings, Interfere(3, lambda: setattr(stop, "signal", signal.SIGTERM)), stop=stop)
+    (only_run(tmp_path) / "STOP").touch()
+    result = train(tmp_path, settings)
+    assert (result.state, result.step) == ("finished", 12)
 
 
 def test_a_run_without_any_valid_checkpoint_is_refused(tmp_path):
