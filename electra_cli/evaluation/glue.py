@@ -1,6 +1,7 @@
 """The stage `eval-glue`: fine-tune one encoder on tasks, with several seeds, and write what came out."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from electra_cli.evaluation.subject import load_start, load_subject, results_fol
 from electra_cli.evaluation.task_runs import is_saved, prepare, prepare_training, run_seed, save_if_best
 from electra_cli.evaluation.tasks import GLUE, Task, choose
 from electra_cli.optimization.device import resolve_device
+from electra_cli.optimization.memory import naming_memory_shortage
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 
@@ -93,7 +95,6 @@ def evaluate(project: Project, model: Path, request: Request, progress: Progress
             checkpoint_step=setup.subject.step,
             protocol=project.settings.evaluate.protocol,
             settings=setup.facts(),
-            limit=request.limit,
             arithmetic=setup.arithmetic_name,
             tasks=tuple(finished),
         )
@@ -179,7 +180,8 @@ class _Evaluation:
         first, recipe = loaded[0], self.setup.recipe(loaded[0].task)
         sample = replace(first, train=first.train.first(16 * recipe.batch_size))
         training, _ = prepare_training(sample, self.setup)
-        pace = measure_pace(self.setup.classifier(first.task), training, recipe, self.setup.arithmetic)
+        with fitting_into_memory(self.setup):
+            pace = measure_pace(self.setup.classifier(first.task), training, recipe, self.setup.arithmetic)
         seconds = estimate_seconds(works, self.setup.subject.text_encoder, self.setup.max_length, pace)
         runs = "1 run" if num_runs == 1 else f"{num_runs} runs"
         self.progress.message(f"time   about {in_words(seconds)} for {runs} (3 steps timed)")
@@ -195,7 +197,8 @@ class _Evaluation:
                 prepared = prepare(data, self.setup) if prepared is None else prepared
                 steps = num_steps(len(prepared.training.encoded), self.setup.recipe(task))
                 self.progress.begin(f"{task.title} seed {seed}", steps, "steps")
-                scores = run_seed(prepared, self.setup, seed, self.progress.advance)
+                with fitting_into_memory(self.setup):
+                    scores = run_seed(prepared, self.setup, seed, self.progress.advance)
                 self.progress.end()
                 if self.request.save_models:
                     save_if_best(self.folder / MODELS / task.name, prepared, self.setup, seed, scores)
@@ -207,7 +210,7 @@ class _Evaluation:
                 name=name,
                 metric=task.metric,
                 runs=tuple(by_seed[seed][name] for seed in self.seeds),
-                data=_data_facts(data, name),
+                data=_data_facts(data, name, self.request.limit),
             )
             for name in data.dev
         ]
@@ -223,7 +226,16 @@ class _Evaluation:
                 )
 
 
-def _data_facts(data: TaskData, name: str) -> DataFacts:
+def fitting_into_memory(setup: Setup) -> AbstractContextManager[None]:
+    """MemoryShortError, with what to change, where the block runs out of memory."""
+    return naming_memory_shortage(
+        f"evaluate.batch_size = {setup.settings.batch_size}, inputs of up to {setup.max_length} tokens",
+        key="evaluate.batch_size",
+        hint="a smaller evaluate.batch_size or evaluate.sequence_length needs less; both change the scores",
+    )
+
+
+def _data_facts(data: TaskData, name: str, limit: int) -> DataFacts:
     files = (data.train, data.dev[name])
     skipped: dict[str, int] = {}
     for examples in files:
@@ -236,4 +248,5 @@ def _data_facts(data: TaskData, name: str) -> DataFacts:
         num_dev=len(data.dev[name]),
         skipped=skipped,
         bad_rows={examples.source: examples.bad_rows for examples in files if examples.bad_rows},
+        limit=limit,
     )

@@ -19,7 +19,7 @@ from evaluation_cases import (
 )
 from safetensors.torch import load_file
 
-from electra_cli.errors import BelowThresholdError, InputError, UsageError
+from electra_cli.errors import BelowThresholdError, InputError, MemoryShortError, UsageError
 from electra_cli.evaluation import glue, task_runs
 from electra_cli.evaluation.glue import evaluate
 from electra_cli.evaluation.published import published
@@ -93,6 +93,18 @@ def test_results_json_has_the_documented_fields(place: Path) -> None:
     assert "**Limited**" in (report.folder / "results.md").read_text("utf-8")
 
 
+def test_a_run_that_does_not_fit_names_what_to_change(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    wanted = request(place, tasks=("cola",))
+    for name in ("run_seed", "measure_pace"):
+        with monkeypatch.context() as patch, pytest.raises(MemoryShortError) as caught:
+            patch.setattr(glue, name, full)
+            evaluate(make_project(place), place / "model", wanted, Silent())
+        assert caught.value.exit_code == 8 and caught.value.key == "evaluate.batch_size"
+
+
 def test_a_killed_evaluation_continues_behind_the_last_finished_seed(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,8 +162,16 @@ def test_tasks_run_one_after_another_stand_in_one_file(place: Path) -> None:
     report = evaluate(project, place / "model", request(place, tasks=("rte",), limit=16), Silent())
     assert [result.name for result in report.results.tasks] == ["cola", "rte"]
     assert report.asked == ("rte",)
-    # Other settings start the file afresh.
+    # Another part of the data is marked; other settings start the file afresh.
     report = evaluate(project, place / "model", request(place, tasks=("sst2",), limit=12), Silent())
+    assert [(result.name, result.data.limit) for result in report.results.tasks] == [
+        ("cola", 16),
+        ("rte", 16),
+        ("sst2", 12),
+    ]
+    assert report.results.as_markdown().count("(limited to 12)") == 1
+    other = make_project(place, seeds=1, learning_rate=1e-3)
+    report = evaluate(other, place / "model", request(place, tasks=("sst2",), limit=12), Silent())
     assert [result.name for result in report.results.tasks] == ["sst2"]
 
 
@@ -298,14 +318,13 @@ def result_of(name: str, *values: float | None) -> TaskResult:
     return TaskResult(name=name, metric=GLUE.get(name, GLUE["mnli"]).metric, runs=runs, data=facts)
 
 
-def results_of(*tasks: TaskResult, limit: int = 0) -> Results:
+def results_of(*tasks: TaskResult) -> Results:
     return Results(
         model="m",
         model_sha256="",
         checkpoint_step=None,
         protocol="electra",
         settings={},
-        limit=limit,
         arithmetic="fp32 on cpu",
         tasks=tasks,
     )
