@@ -76,7 +76,7 @@ def shard_inodes(root: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in (root / "shards").glob("*.arrow")}
 
 
-def test_case_B06_pitfall_K7_R02_killed_at_any_change_of_the_disk_it_ends_with_the_same_bytes(
+def test_case_B06_pitfall_K7_R02_killed_at_any_change_it_ends_with_the_same_bytes(
     root: Path,
 ) -> None:
     expected = undisturbed(root)
