@@ -115,8 +115,9 @@ def load_project(
     Raises `ProjectError` with every problem at once, `UsageError` for a malformed `--set`.
     """
     here = _absolute_path(cwd or Path.cwd())
-    if path is None and (here / DEFAULT_NAME).exists():
-        path = here / DEFAULT_NAME
+    default = here / DEFAULT_NAME
+    if path is None and (default.exists() or default.is_symlink()):
+        path = default
     flags = read_flags(overrides)
     variables = read_variable(environ.get("ELECTRA_SET", ""))
     root, file_layer, shown = here, None, ""
@@ -131,6 +132,7 @@ def load_project(
     size_keys = _fill_size_defaults(merged)
     settings, found = _validate(merged)
     problems += found
+    problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
     if problems or settings is None:
         raise _project_error(tuple(problems), shown, path)
     return Project(settings, path, root, _origins(settings, merged, size_keys))

@@ -376,3 +376,16 @@ def test_security_S02_a_name_is_no_path(tmp_path: Path, name: str) -> None:
         load_project(tmp_path / "project.toml", environ={})
     keys = {problem.key for problem in caught.value.problems}
     assert {"project.name", "evaluate.task.0.name", "corpus.source.0.name"} <= keys
+
+
+def test_a_link_to_nothing_is_no_missing_project(tmp_path: Path) -> None:
+    (tmp_path / "project.toml").symlink_to("gone.toml")
+    with pytest.raises(ProjectError, match="there is no project file project.toml"):
+        load_project(cwd=tmp_path, environ={})
+
+
+def test_problems_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "project.toml").write_text('[project]\nname = "x y"\nrecipe = "electa"\nseed = -1\n')
+    with pytest.raises(ProjectError) as caught:
+        load_project(tmp_path / "project.toml", environ={})
+    assert [problem.line for problem in caught.value.problems] == [2, 3, 4]
