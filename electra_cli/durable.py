@@ -49,7 +49,9 @@ def storage_errors(path: Path) -> Iterator[None]:
         if error.errno not in _STORAGE_ERRNOS:
             raise
         hint = "check the permissions and the kind of what lies there"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno == errno.EFBIG:
+            hint = "a limit of the shell (ulimit -f) or the file system allows no file of that size"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             hint = f"{_free_bytes(path):,} bytes are free there; make room, then run the same command again"
         raise StorageError(f"cannot write {path}: {error.strerror}", path=path, hint=hint) from error
 

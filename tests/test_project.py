@@ -380,7 +380,7 @@ def test_security_S02_a_name_is_no_path(tmp_path: Path, name: str) -> None:
 
 def test_a_link_to_nothing_is_no_missing_project(tmp_path: Path) -> None:
     (tmp_path / "project.toml").symlink_to("gone.toml")
-    with pytest.raises(ProjectError, match="there is no project file project.toml"):
+    with pytest.raises(ProjectError, match=r"there is no project file project\.toml"):
         load_project(cwd=tmp_path, environ={})
 
 
