@@ -178,23 +178,34 @@ def load_pretrained(folder: Path) -> Pretrained:
 _PARTS = ("discriminator", "encoder", "generator")
 
 
+_HEADS = {"generator": MASKED_LM_HEAD, "discriminator": DISCRIMINATOR_HEAD}
+
+
 def _is_generator(stored: StoredTensors) -> bool:
-    return any(name in stored.shapes for named in MASKED_LM_HEAD for name in named.theirs)
+    return _has_head(stored, "generator")
+
+
+def _has_head(stored: StoredTensors, role: str) -> bool:
+    return any(name in stored.shapes for named in _HEADS[role] for name in named.theirs)
 
 
 def _load_part(folder: Path, role: str) -> PretrainedPart:
     stored = open_tensors(folder)
     config = encoder_config(read_json(folder / CONFIG), folder / CONFIG)
-    if role == "discriminator" and _is_generator(stored):
-        raise InputError(f"{folder} holds a generator, not a discriminator", path=folder)
+    for other in _HEADS:
+        if other != role and _has_head(stored, other):
+            raise InputError(
+                f"{folder} holds a {other}, not a {role}",
+                path=folder,
+                hint="the folders of an export are discriminator/ and generator/; do not exchange them",
+            )
     body = read_body(stored, config)
     with torch.device("meta"):
         head = MaskedLMHead(config) if role == "generator" else DiscriminatorHead(config)
-    names = MASKED_LM_HEAD if role == "generator" else DISCRIMINATOR_HEAD
     if role == "generator":
         _require_tied(stored)
     return PretrainedPart(
-        folder=folder, config=config, body=body.tensors, head=read_head(stored, names, head)
+        folder=folder, config=config, body=body.tensors, head=read_head(stored, _HEADS[role], head)
     )
 
 

@@ -360,6 +360,13 @@ def test_pitfall_K19_one_part_alone_says_what_is_fresh(export):
     assert generator.described().startswith("discriminator newly initialised; generator with its head")
 
 
+def test_case_F03_a_discriminator_in_the_generators_place_is_refused(export):
+    (export / "generator").rename(export / "old")
+    (export / "discriminator").rename(export / "generator")
+    with pytest.raises(InputError, match="holds a discriminator, not a generator"):
+        load_pretrained(export)
+
+
 def test_case_F03_a_generator_in_the_discriminators_place_is_refused(export):
     (export / "discriminator").rename(export / "old")
     (export / "generator").rename(export / "discriminator")
