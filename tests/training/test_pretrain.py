@@ -4,11 +4,21 @@ import json
 import math
 import shutil
 import signal
+import time
 
 import pytest
 import torch
-from toy_run import Notes, comparable_metrics, make_settings, train, weights_sha256
+from toy_run import (
+    Notes,
+    comparable_metrics,
+    make_settings,
+    make_shards,
+    make_vocabulary,
+    train,
+    weights_sha256,
+)
 
+from electra_cli.distributed import Ranks
 from electra_cli.errors import (
     CorruptError,
     DivergedError,
@@ -19,6 +29,7 @@ from electra_cli.errors import (
     ProjectError,
 )
 from electra_cli.training import checkpoint
+from electra_cli.training.samples import open_samples
 from electra_cli.training.signals import StopRequest
 
 SHORT = {"pretrain__steps": 12, "pretrain__save_every": 5, "pretrain__heldout_every": 6}
@@ -55,6 +66,21 @@ def undisturbed(tmp_path_factory):
     result = train(folder, make_settings(**SHORT))
     assert result.state == "finished"
     return result.folder
+
+
+@pytest.fixture(scope="module")
+def brief_folder(tmp_path_factory):
+    """A project with a finished run of 3 steps."""
+    folder = tmp_path_factory.mktemp("brief")
+    train(folder, make_settings(**BRIEF))
+    return folder
+
+
+@pytest.fixture
+def brief(tmp_path, brief_folder):
+    """A copy of that run, in a project of its own."""
+    shutil.copytree(brief_folder / "runs", tmp_path / "runs", symlinks=True)
+    return only_run(tmp_path)
 
 
 def test_the_run_folder_is_complete(undisturbed):
@@ -117,7 +143,9 @@ def test_the_loss_starts_at_chance_and_falls(tmp_path):
 
 
 @pytest.mark.parametrize(("step", "number"), [(1, signal.SIGTERM), (6, signal.SIGINT), (9, signal.SIGTERM)])
-def test_a_signal_saves_and_the_same_command_continues_with_equal_bits(tmp_path, undisturbed, step, number):
+def test_pitfall_K15_a_signal_saves_and_the_same_command_continues_with_equal_bits(
+    tmp_path, undisturbed, step, number
+):
     stop = StopRequest()
     error = {signal.SIGINT: InterruptedRunError, signal.SIGTERM: PreemptedError}[number]
     settings = make_settings(**SHORT)
@@ -134,6 +162,16 @@ def test_a_signal_saves_and_the_same_command_continues_with_equal_bits(tmp_path,
     assert f"continuing runs/{run.name} from step {step}" in notes.text
     assert comparable_metrics(run) == comparable_metrics(undisturbed)
     assert weights_sha256(run, 12) == weights_sha256(undisturbed, 12)
+
+
+def test_pitfall_K16_step_a_million_begins_within_a_second(tmp_path):
+    vocabulary, shards = make_vocabulary(tmp_path), make_shards(tmp_path)
+    samples = open_samples(make_settings(**SHORT), vocabulary, shards)
+    started = time.perf_counter()
+    stream = samples.stream(8 * 1_000_000, Ranks(), pin_memory=False)
+    assert next(stream).sample_B.tolist() == list(range(8_000_000, 8_000_008))
+    assert time.perf_counter() - started < 1.0
+    stream.close()
 
 
 def test_stop_file_saves_and_ends(tmp_path):
@@ -158,9 +196,8 @@ def test_save_file_saves_and_goes_on(tmp_path, undisturbed):
     assert weights_sha256(result.folder, 12) == weights_sha256(undisturbed, 12)
 
 
-def test_a_finished_run_is_left_alone(tmp_path):
-    settings = make_settings(**BRIEF)
-    run = train(tmp_path, settings).folder
+def test_pitfall_K17_a_finished_run_is_left_alone(tmp_path, brief):
+    settings, run = make_settings(**BRIEF), brief
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     notes = Notes()
     result = train(tmp_path, settings, notes)
@@ -188,35 +225,32 @@ def test_free_settings_may_change(tmp_path):
         ({"project__seed": 1}, "project.seed"),
     ],
 )
-def test_changed_settings_begin_a_new_run_and_are_listed(tmp_path, change, key):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
+def test_changed_settings_begin_a_new_run_and_are_listed(tmp_path, brief, change, key):
     notes = Notes()
     second = train(tmp_path, make_settings(**(BRIEF | change)), notes).folder
-    assert second != first and second.name > first.name
-    assert key in notes.text and first.name in notes.text
+    assert second != brief and second.name > brief.name
+    assert key in notes.text and brief.name in notes.text
     # More steps alone: the older run could have them.
     assert ("--resume" in notes.text) == (key == "pretrain.steps")
     assert (tmp_path / "runs" / "latest").resolve() == second.resolve()
 
 
-def test_resume_refuses_a_fatal_difference_with_both_values(tmp_path):
-    run = train(tmp_path, make_settings(**BRIEF)).folder
+def test_resume_refuses_a_fatal_difference_with_both_values(tmp_path, brief):
     with pytest.raises(InputError) as raised:
-        train(tmp_path, make_settings(**BRIEF, optimizer__learning_rate=2e-3), resume=run)
+        train(tmp_path, make_settings(**BRIEF, optimizer__learning_rate=2e-3), resume=brief)
     assert raised.value.exit_code == ExitCode.INPUT
     line = next(line for line in raised.value.message.splitlines() if "optimizer.learning_rate" in line)
     assert line.split() == ["optimizer.learning_rate", "0.001", "0.002"]
 
 
 @pytest.mark.parametrize("options", [{"salt": "x"}, {"num_parts": 59}])
-def test_other_vocabulary_or_shards_are_another_run(tmp_path, options):
-    run = train(tmp_path, make_settings(**BRIEF)).folder
+def test_other_vocabulary_or_shards_are_another_run(tmp_path, brief, options):
     with pytest.raises(InputError, match="content"):
-        train(tmp_path, make_settings(**BRIEF), resume=run, **options)
+        train(tmp_path, make_settings(**BRIEF), resume=brief, **options)
 
 
-def test_steps_may_grow_with_resume(tmp_path):
-    run = train(tmp_path, make_settings(**BRIEF)).folder
+def test_pitfall_K17_steps_may_grow_with_resume(tmp_path, brief):
+    run = brief
     longer = make_settings(**(BRIEF | {"pretrain__steps": 5}))
     notes = Notes()
     result = train(tmp_path, longer, notes, resume=run)
@@ -225,17 +259,15 @@ def test_steps_may_grow_with_resume(tmp_path):
     assert train(tmp_path, longer).is_fresh is False
 
 
-def test_steps_may_not_shrink_below_what_is_done(tmp_path):
-    run = train(tmp_path, make_settings(**BRIEF)).folder
+def test_steps_may_not_shrink_below_what_is_done(tmp_path, brief):
     with pytest.raises(InputError, match="3 steps"):
-        train(tmp_path, make_settings(**(BRIEF | {"pretrain__steps": 2})), resume=run)
+        train(tmp_path, make_settings(**(BRIEF | {"pretrain__steps": 2})), resume=brief)
 
 
-def test_force_begins_a_new_run(tmp_path):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
+def test_force_begins_a_new_run(tmp_path, brief):
     second = train(tmp_path, make_settings(**BRIEF), force_new=True).folder
-    assert first != second
-    assert weights_sha256(first, 3) == weights_sha256(second, 3)
+    assert brief != second
+    assert weights_sha256(brief, 3) == weights_sha256(second, 3)
 
 
 def test_a_damaged_newest_checkpoint_falls_back_and_ends_equal(tmp_path, undisturbed):
@@ -412,33 +444,29 @@ def test_warnings_are_in_the_metrics_too(tmp_path):
     assert [line["code"] for line in warnings] == notes.codes
 
 
-def test_an_own_run_can_be_started_from(tmp_path):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
+def test_an_own_run_can_be_started_from(tmp_path, brief):
     notes = Notes()
     second = train(
-        tmp_path, make_settings(**BRIEF, pretrain__init_from=str(first), optimizer__learning_rate=0.0), notes
+        tmp_path, make_settings(**BRIEF, pretrain__init_from=str(brief), optimizer__learning_rate=0.0), notes
     ).folder
     assert "all weights of step 3" in notes.text and "optimizer and schedule are fresh" in notes.text
-    old, new = checkpoint.load_weights(first).tensors, checkpoint.load_weights(second).tensors
+    old, new = checkpoint.load_weights(brief).tensors, checkpoint.load_weights(second).tensors
     assert all(torch.equal(old[name], new[name]) for name in old)
 
 
-def test_starting_from_a_run_of_another_vocabulary_is_refused(tmp_path):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
+def test_starting_from_a_run_of_another_vocabulary_is_refused(tmp_path, brief):
     with pytest.raises(InputError, match="vocabulary"):
-        train(tmp_path, make_settings(**BRIEF, pretrain__init_from=str(first)), salt="x")
+        train(tmp_path, make_settings(**BRIEF, pretrain__init_from=str(brief)), salt="x")
 
 
-def test_starting_from_a_run_with_another_generator_says_what_is_fresh(tmp_path):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
+def test_starting_from_a_run_with_another_generator_says_what_is_fresh(tmp_path, brief):
     notes = Notes()
-    train(tmp_path, make_settings(**BRIEF, pretrain__init_from=str(first), generator__width=8), notes)
+    train(tmp_path, make_settings(**BRIEF, pretrain__init_from=str(brief), generator__width=8), notes)
     assert "newly initialised: generator" in notes.text
 
 
-def test_starting_from_a_short_position_table_is_refused(tmp_path):
-    first = train(tmp_path, make_settings(**BRIEF)).folder
-    settings = make_settings(**BRIEF, pretrain__init_from=str(first), rows__sequence_length=640)
+def test_starting_from_a_short_position_table_is_refused(tmp_path, brief):
+    settings = make_settings(**BRIEF, pretrain__init_from=str(brief), rows__sequence_length=640)
     with pytest.raises(InputError) as raised:
         train(tmp_path, settings)
     assert "512" in raised.value.message and "640" in raised.value.message

@@ -48,7 +48,9 @@ def only_run(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("precision", "micro_batch"), [("fp32", 4), ("bf16", 8)])
-def test_killed_after_step_20_and_run_again_equals_40_steps_in_one_go(tmp_path, precision, micro_batch):
+def test_pitfall_K15_killed_after_step_20_and_run_again_equals_40_steps_in_one_go(
+    tmp_path, precision, micro_batch
+):
     """15 batches are an epoch: the edges at 15 and 30 lie before and after the kill. Dropout is on."""
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -114,7 +116,7 @@ def test_a_second_ctrl_c_ends_at_once_and_harms_nothing(tmp_path):
     assert checkpoint.newest_valid(run / "checkpoints").folder == run / "checkpoints" / "step-00000001"
 
 
-def test_two_processes_are_one_with_two_micro_batches(tmp_path):
+def test_pitfall_K20_two_processes_are_one_with_two_micro_batches(tmp_path):
     """gloo on CPUs, 1 × 2 micro-batches against 2 × 1: weights, optimizer and metrics equal to the bit."""
     changes = {"steps": 6, "log_every": 2, "save_every": 4, "heldout_every": 3, "heldout_rows": 8}
     together, alone = tmp_path / "together", tmp_path / "alone"

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from electra_cli.data.vocabulary import Vocabulary
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
 from electra_cli.data.shards import Shard, ShardSet
+from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.errors import ElectraError
 from electra_cli.progress import Progress
 from electra_cli.project import Project, project_from_settings
