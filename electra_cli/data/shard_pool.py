@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -24,8 +25,7 @@ Result = TypeVar("Result")
 
 
 def _start_worker(lifeline: Connection) -> None:
-    """Leave Ctrl-C to the parent, keep to one thread, and end when the parent lets go."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Keep to one thread, and end when the parent lets go."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
@@ -44,6 +44,16 @@ def wanted_processes(corpus: Corpus, listing: Listing) -> int:
     if corpus.processes:
         return corpus.processes
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the block ends; processes started in it never hear it, not even while they start."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Pool:
@@ -82,7 +92,8 @@ class Pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for job in jobs:
-                waiting.append(self._executor.submit(function, job))
+                with _interrupts_held():
+                    waiting.append(self._executor.submit(function, job))
                 if len(waiting) > self.processes + 1:
                     yield waiting.popleft().result()
             while waiting:

@@ -264,6 +264,19 @@ def test_an_error_in_a_worker_reaches_the_caller_whole() -> None:
     assert caught.value.hint == "try 1"
 
 
+def test_R06_workers_leave_ctrl_c_to_the_parent_from_the_start() -> None:
+    from electra_cli.data.shard_pool import Pool
+
+    with Pool(2) as pool:
+        masks = list(pool.run(_blocked_signals, [1, 2, 3]))
+    assert all(signal.SIGINT in mask for mask in masks)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def _blocked_signals(job: int) -> set[int]:
+    return {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, set())}
+
+
 def _refuse(job: int) -> int:
     if job == 2:
         raise InputError(f"job {job} is refused", hint="try 1")
