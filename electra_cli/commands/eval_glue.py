@@ -85,6 +85,7 @@ def eval_glue(
             is_offline=offline,
             thresholds=request.parse_thresholds(fail_under or []),
         )
+        stage.check_tasks(loaded, wanted)
         folder = evaluation_model(loaded, model, screen)
         if print_lrs:
             rows = stage.list_rates(loaded, folder)

@@ -92,7 +92,10 @@ def check_thresholds(thresholds: Mapping[str, float], results: Results) -> None:
             below.append(f"{name} {percent(value)} < {wanted:g}")
     if below:
         limited = " (limited)" if results.is_limited else ""
-        raise BelowThresholdError(f"below the threshold{limited}: {', '.join(below)}", hint=_NO_SCORE)
+        is_any_missing = any(scores.get(name) is None for name in thresholds)
+        raise BelowThresholdError(
+            f"below the threshold{limited}: {', '.join(below)}", hint=_NO_SCORE if is_any_missing else ""
+        )
 
 
 _NO_SCORE = "a dash is a score that no run gave; GLUE needs all eight tasks"

@@ -38,6 +38,11 @@ class Outcome:
     submission: Path | None
 
 
+def check_tasks(project: Project, request: Request) -> None:
+    """UsageError for a task that there is not; costs nothing, while a model may have to be exported first."""
+    choose(request.tasks or project.settings.evaluate.tasks, own_tasks(project))
+
+
 def eval_glue(project: Project, model: Path, request: Request, progress: Progress) -> Outcome:
     """Do what `request` asks for; what can be refused is refused before anything long starts."""
     if request.submit:

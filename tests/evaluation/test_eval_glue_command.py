@@ -89,6 +89,17 @@ def test_what_cannot_be_done_is_refused_with_its_exit_code(
     assert text in capsys.readouterr().err
 
 
+def test_a_wrong_task_is_refused_before_a_model_is_exported(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(*arguments: object) -> None:
+        pytest.fail("asked for the model first")
+
+    monkeypatch.setattr("electra_cli.pipeline.evaluation_model", export)
+    assert electra("--task", "mnly") == 2
+    assert "did you mean mnli" in capsys.readouterr().err
+
+
 def test_a_score_below_fail_under_exits_9(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert electra("--task", "cola", "--model", "model", "--fail-under", "cola=100.5", *FAST) == 9
     assert "below the threshold" in capsys.readouterr().err

@@ -353,10 +353,12 @@ def test_statistics_are_over_ok_runs_alone() -> None:
 def test_a_score_below_its_threshold_fails() -> None:
     results = results_of(result_of("mnli-m", 0.785))
     check_thresholds(parse_thresholds(["mnli-m=78"]), results)
-    with pytest.raises(BelowThresholdError, match=r"mnli-m 78\.5 < 79"):
+    with pytest.raises(BelowThresholdError, match=r"mnli-m 78\.5 < 79") as caught:
         check_thresholds(parse_thresholds(["mnli-m=79"]), results)
-    with pytest.raises(BelowThresholdError, match="glue – < 1"):
+    assert not caught.value.hint
+    with pytest.raises(BelowThresholdError, match="glue – < 1") as caught:
         check_thresholds(parse_thresholds(["glue=1"]), results)
+    assert "a dash is a score that no run gave" in caught.value.hint
     with pytest.raises(UsageError, match="not scored here"):
         check_threshold_names({"mnli": 79.0}, ["mnli-m"])
     for wrong in ("mnli-m", "mnli-m=", "=3", "mnli-m=nan"):
