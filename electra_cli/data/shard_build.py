@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 
 import electra_cli
+from electra_cli.data.checked_manifest import NAME, OtherFormatError
 from electra_cli.data.corpus import Listing, list_files
 from electra_cli.data.listing import is_plain_text, tell_skipped
 from electra_cli.data.rows import count_rows, window_size
@@ -30,14 +31,7 @@ from electra_cli.data.shard_folder import (
     refuse_foreign,
     retire,
 )
-from electra_cli.data.shard_manifest import (
-    NAME,
-    OtherFormatError,
-    data_card,
-    differences,
-    identity,
-    read_manifest,
-)
+from electra_cli.data.shard_manifest import data_card, differences, identity, read_manifest
 from electra_cli.data.shard_map import (
     MapJob,
     MapResult,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_cli.data.shard_manifest import NAME, write_manifest
+from electra_cli.data.checked_manifest import NAME, write_manifest
 from electra_cli.durable import remove_leftovers, write_text
 from electra_cli.errors import InputError
 

@@ -1,25 +1,15 @@
 """What shard-corpus says about its shards: manifest.json and DATA_CARD.md, and how two builds differ."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from electra_cli.data.checked_manifest import read_checked
 from electra_cli.data.vocabulary_manifest import input_differences
-from electra_cli.durable import write_bytes
-from electra_cli.errors import CorruptError, InputError
 from electra_cli.settings import ProjectSettings
 
 FORMAT = "electra-shards-1"
-NAME = "manifest.json"
-_CHECKSUM = "checksum"
-
-_REBUILD = "electra shard-corpus --force builds the shards again"
-
-
-class OtherFormatError(InputError):
-    """The shards are those of another version of this program."""
 
 
 def identity(
@@ -42,54 +32,14 @@ def identity(
     }
 
 
-def _dumped(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
-
-
-def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write manifest.json, with a checksum over itself as its last field."""
-    checksum = hashlib.sha256(_dumped(content)).hexdigest()
-    write_bytes(folder / NAME, _dumped({**content, _CHECKSUM: checksum}))
-
-
 def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     """The manifest and the sha256 of its bytes.
 
     `InputError` where there is none, or one of another program; `CorruptError` where any byte of it changed.
     """
-    path = folder / NAME
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there are no shards in {folder}", path=folder, hint="run electra shard-corpus first"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
-    actual = hashlib.sha256(data).hexdigest()
-    damaged = CorruptError(
-        f"{path} is damaged: it is not the text that shard-corpus wrote (now sha256 {actual})",
-        path=path,
-        hint=_REBUILD,
+    return read_checked(
+        folder, wanted_format=FORMAT, nothing="there are no shards", command="electra shard-corpus"
     )
-    try:
-        content = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise damaged from error
-    if not isinstance(content, dict):
-        raise damaged
-    checksum = content.pop(_CHECKSUM, None)
-    if checksum is None and not str(content.get("format", "")).startswith("electra-shards"):
-        raise InputError(f"{path} is no manifest of shard-corpus", path=path, hint="name another folder")
-    if _dumped({**content, _CHECKSUM: hashlib.sha256(_dumped(content)).hexdigest()}) != data:
-        raise damaged
-    if content.get("format") != FORMAT:
-        raise OtherFormatError(
-            f"{path} has the format {content.get('format')}; this version reads {FORMAT}",
-            path=path,
-            hint=_REBUILD,
-        )
-    return {**content, _CHECKSUM: checksum}, actual
 
 
 def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from electra_cli.data.checked_manifest import NAME
 from electra_cli.data.shard_build import ShardReport, build_shards
 from electra_cli.data.shard_files import Tokens, map_stream
 from electra_cli.data.shard_folder import VERIFIED, is_shard_name
-from electra_cli.data.shard_manifest import NAME, read_manifest
+from electra_cli.data.shard_manifest import read_manifest
 from electra_cli.durable import sha256_file, write_json
 from electra_cli.errors import CorruptError, InputError, StorageError
 

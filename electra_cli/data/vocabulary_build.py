@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from electra_cli.data.checked_manifest import NAME, write_manifest
 from electra_cli.data.corpus import CorpusFile, Listing, list_files
 from electra_cli.data.corpus_sample import Sample, sample_words
 from electra_cli.data.learning import Learned, learn
@@ -18,13 +19,11 @@ from electra_cli.data.script_warnings import script_figures, script_warnings
 from electra_cli.data.vocabulary import Vocabulary, VocabularyReport, load_vocabulary, special_ids
 from electra_cli.data.vocabulary_manifest import (
     FORMAT,
-    NAME,
     REMEMBERED,
     Inputs,
     differences,
     read_manifest,
     recorded_settings,
-    write_manifest,
 )
 from electra_cli.durable import locked, remove_leftovers, write_text
 from electra_cli.errors import InputError

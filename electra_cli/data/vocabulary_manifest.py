@@ -1,6 +1,5 @@
 """`vocab/manifest.json`: what a vocabulary was made of, and how two makings differ."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,19 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from electra_cli.data.checked_manifest import read_checked
 from electra_cli.data.documents import CorpusFile
-from electra_cli.durable import sha256_file, write_bytes, write_json
-from electra_cli.errors import CorruptError, InputError
+from electra_cli.durable import sha256_file, write_json
+from electra_cli.errors import InputError
 from electra_cli.progress import counted
 from electra_cli.settings import ProjectSettings
 
 FORMAT = "electra-vocabulary-1"
-NAME = "manifest.json"
 REMEMBERED = ".inputs.json"
 _MOST_LINES = 3
 """Sizes, times and inodes of the inputs, so that unchanged files are not hashed again."""
-_CHECKSUM = "checksum"
-_REBUILD = "electra build-vocab --force builds it again"
 
 
 def recorded_settings(settings: ProjectSettings) -> dict[str, Any]:
@@ -39,46 +36,11 @@ def recorded_settings(settings: ProjectSettings) -> dict[str, Any]:
     }
 
 
-def _dumped(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
-
-
-def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write manifest.json with a checksum over the rest of it; it makes the folder a vocabulary."""
-    checksum = hashlib.sha256(_dumped(content)).hexdigest()
-    write_bytes(folder / NAME, _dumped({**content, _CHECKSUM: checksum}))
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest; `InputError` where there is none of ours, `CorruptError` where it is damaged."""
-    path = folder / NAME
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(
-            f"there is no vocabulary in {folder}", path=folder, hint="run electra build-vocab first"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
-    damaged = CorruptError(f"{path} is damaged: it is not what build-vocab wrote", path=path, hint=_REBUILD)
-    try:
-        content = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise damaged from error
-    if not isinstance(content, dict):
-        raise damaged
-    checksum = content.pop(_CHECKSUM, None)
-    if checksum is None and not str(content.get("format", "")).startswith("electra-vocabulary"):
-        raise InputError(f"{path} is no manifest of build-vocab", path=path, hint="name another folder")
-    if _dumped({**content, _CHECKSUM: hashlib.sha256(_dumped(content)).hexdigest()}) != data:
-        raise damaged
-    if content.get("format") != FORMAT:
-        raise InputError(
-            f"{path} has the format {content.get('format')}; this version reads {FORMAT}",
-            path=path,
-            hint=_REBUILD,
-        )
-    return content
+    return read_checked(
+        folder, wanted_format=FORMAT, nothing="there is no vocabulary", command="electra build-vocab"
+    )[0]
 
 
 class Inputs:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from electra_cli.data.checked_manifest import write_manifest
 from electra_cli.data.vocabulary import (
     SPECIAL_PIECES,
     VocabularyReport,
@@ -19,7 +20,6 @@ from electra_cli.data.vocabulary import (
     load_vocabulary,
     tokenizer_class,
 )
-from electra_cli.data.vocabulary_manifest import write_manifest
 from electra_cli.durable import locked
 from electra_cli.errors import CorruptError, InputError
 from electra_cli.progress import Silent

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_cli.data import shards as shards_module
+from electra_cli.data.checked_manifest import write_manifest
 from electra_cli.data.corpus import cut_into_parts, list_files, text_hash
-from electra_cli.data.shard_manifest import write_manifest as write_shard_manifest
 from electra_cli.data.shard_map import part_bytes
 from electra_cli.data.shards import ShardSet, build_shards, open_shards
 from electra_cli.data.tokenizer_parts import SPECIAL_PIECES, wordpiece
 from electra_cli.data.vocabulary import Vocabulary, load_vocabulary
-from electra_cli.data.vocabulary_manifest import FORMAT, write_manifest
+from electra_cli.data.vocabulary_manifest import FORMAT
 from electra_cli.durable import locked, sha256_file
 from electra_cli.errors import CorruptError, ElectraError, InputError, ProjectError
 from electra_cli.progress import Silent
@@ -441,7 +441,7 @@ def test_security_S02_a_manifest_leads_nowhere_else(root: Path, name: str) -> No
     content = dict(build(root).manifest)
     content.pop("checksum")
     content["shards"] = [content["shards"][0] | {"file": name}]
-    write_shard_manifest(root / "shards", content)
+    write_manifest(root / "shards", content)
     with pytest.raises(CorruptError, match="which is no shard"):
         reopen(root)
 

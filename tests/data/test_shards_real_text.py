@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from electra_cli.data.checked_manifest import write_manifest
 from electra_cli.data.corpus import cut_into_parts
 from electra_cli.data.shards import build_shards, open_shards
 from electra_cli.data.tokenizer_parts import wordpiece
 from electra_cli.data.vocabulary import load_vocabulary
-from electra_cli.data.vocabulary_manifest import FORMAT, write_manifest
+from electra_cli.data.vocabulary_manifest import FORMAT
 from electra_cli.durable import sha256_file
 from electra_cli.progress import Silent
 from electra_cli.project import project_from_settings
