@@ -6,22 +6,11 @@ from collections.abc import Mapping, Sequence
 from electra_cli.commands._error_text import error_lines
 from electra_cli.commands._screen import Cells, Screen
 from electra_cli.errors import ElectraError
+from electra_cli.progress import Silent
 
 
-class QuietScreen(Screen):
+class QuietScreen(Silent, Screen):
     """Shows errors only: what the other processes do, the first one tells."""
-
-    def begin(self, task: str, total: int | None = None, unit: str = "") -> None: ...
-
-    def advance(self, amount: int = 1, *, note: str = "") -> None: ...
-
-    def end(self) -> None: ...
-
-    def message(self, text: str) -> None: ...
-
-    def warning(self, text: str, *, code: str = "") -> None: ...
-
-    def figures(self, kind: str, values: Mapping[str, object]) -> None: ...
 
     def result(
         self, values: Mapping[str, object], lines: Sequence[str] = (), next_command: str = ""
