@@ -149,5 +149,5 @@ def test_the_diff_has_two_columns():
     before = identify(ProjectSettings(), CONTENT)
     after = identify(changed("optimizer.betas"), CONTENT)
     lines = two_columns(before.differences(after)).splitlines()
-    assert lines[0].split() == ["setting", "this", "run", "now"]
+    assert lines[0].split() == ["setting", "that", "run", "now"]
     assert "[0.9, 0.999]" in lines[1] and lines[1].endswith("[0.9, 0.98]")
