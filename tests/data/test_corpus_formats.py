@@ -97,7 +97,7 @@ def test_input_I05_an_empty_archive_is_no_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("inner", "what"), [(b"PK\x03\x04...", "zip archive"), (gzip.compress(b"x"), "gzip")]
+    ("inner", "what"), [(b"PK\x03\x04...", "zip archive"), (gzip.compress(b"x"), "gzip")], ids=["zip", "gzip"]
 )
 def test_input_I05_an_archive_inside_is_refused(tmp_path, inner, what):
     path = tmp_path / "a.txt.gz"
