@@ -58,8 +58,15 @@ class Engine:
 def resolve_engine(settings: Pretrain, *, local_rank: int = 0, precision: Precision | None = None) -> Engine:
     """Choose what the settings leave open; `precision` is that of the run which continues, where one does.
 
-    Raises InputError for a device that is not there, and for float16 on a CPU, which has no loss scaling.
+    Raises InputError for a device that is not there, for float16 on a CPU, which has no loss scaling, and for
+    parameters spread over processes, which this version does not do.
     """
+    if settings.shard_parameters:
+        raise InputError(
+            "pretrain.shard_parameters = true: this version keeps all parameters in every process",
+            key="pretrain.shard_parameters",
+            hint="set it to false; a smaller pretrain.micro_batch_size needs less memory",
+        )
     device = resolve_device(settings.device, local_rank)
     wanted = precision if precision is not None and settings.precision == "auto" else settings.precision
     if wanted == "auto":
