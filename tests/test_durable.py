@@ -255,7 +255,7 @@ def test_R09_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
             durable.locked(tmp_path, "electra test"),
         ):
             pass
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 2
         holder.kill()
         holder.wait()
         # The orphan still lives; the lock is free all the same.

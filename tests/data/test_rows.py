@@ -213,7 +213,7 @@ def test_rows_come_much_faster_than_a_step_consumes_them() -> None:
     asked = np.arange(min(rows.num_rows, 6_400), dtype=np.int64)
     best = min(_seconds(rows, asked) for _ in range(3))
     # A CPU step consumes some ten thousand tokens a second; the bound leaves room for a busy machine.
-    assert asked.size * 128 / best > 200_000
+    assert asked.size * 128 / best > 1_000_000
 
 
 def _seconds(rows: Rows, asked: np.ndarray) -> float:

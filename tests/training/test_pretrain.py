@@ -170,7 +170,7 @@ def test_pitfall_K16_step_a_million_begins_within_a_second(tmp_path):
     started = time.perf_counter()
     stream = samples.stream(8 * 1_000_000, Ranks(), pin_memory=False)
     assert next(stream).sample_B.tolist() == list(range(8_000_000, 8_000_008))
-    assert time.perf_counter() - started < 20
+    assert time.perf_counter() - started < 1.0
     stream.close()
 
 

@@ -91,12 +91,12 @@ def _terminate(tmp_path: Path, process: "subprocess.Popen[str]") -> None:
     started = time.monotonic()
     with pytest.raises(InputError, match=f"pid {process.pid}"):
         train(tmp_path, make_settings(pretrain__heldout_every=1000))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 2
     started = time.monotonic()
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 10
     assert "SIGTERM: saved step-000000" in output
 
 
@@ -111,7 +111,7 @@ def test_a_second_ctrl_c_ends_at_once_and_harms_nothing(tmp_path):
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     # Ending takes 1 s on a quiet machine; this is far from the 30 of a step.
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 15
     run = only_run(tmp_path)
     assert checkpoint.newest_valid(run / "checkpoints").folder == run / "checkpoints" / "step-00000001"
 
