@@ -72,7 +72,7 @@ def main() -> None:
         print(line)
     print(f"{tour.seconds['all'] / 60:.1f} minutes      Next: electra init --recipe electra-small")
     if min(scores["pretrained"]) <= max(scores["random"]):
-        print("In so short a run pre-training did not pay: docs/log.md tells what was tried.")
+        sys.exit("a pre-trained score is not above every random start; docs/log.md tells what was tried")
 
 
 class Tour:
