@@ -14,15 +14,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from electra_cli import keyed
-from electra_cli.corruption import (
-    Chosen,
-    choose_positions,
-    draw,
-    label_replaced,
-    mask_tokens,
-    put_samples,
-)
+from electra_cli.corruption import Chosen, label_replaced, put_samples
 from electra_cli.data.batches import Batch
 from electra_cli.errors import Problem, ProjectError
 from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
@@ -34,10 +26,10 @@ from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
 from electra_cli.objectives.detection import detection_figures, detection_loss, summarise_detection
+from electra_cli.objectives.masking import RowMasking
 from electra_cli.settings import ElectraSettings, ProjectSettings
 
 SHARINGS = ("tied", "none")
-PURPOSES = ("chosen positions", "kept tokens", "samples")
 
 
 class Generator(nn.Module):
@@ -93,23 +85,19 @@ class Electra(Objective):
         self.generator = Generator(
             generator_config(settings, *sizes), self.discriminator.encoder.embeddings if is_tied else None
         )
-        # Held-out rows are numbered from 0 as training samples are; purposes of their own keep them apart.
-        seed, purposes = settings.project.seed, [*PURPOSES, *(f"heldout {name}" for name in PURPOSES)]
-        self._keys = {purpose: keyed.key(seed, purpose) for purpose in purposes}
-        self.continuation_V: Tensor | None
-        self.register_buffer("continuation_V", _continuation_table(settings, vocabulary), persistent=False)
+        self.masking = RowMasking(settings, vocabulary)
         initialise(self, seed=settings.project.seed, std=settings.model.init_std)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Chosen positions for "mlm", real tokens for "rtd"."""
         return {
-            "mlm": self._choose(batch).weight_M.sum(),
+            "mlm": self.masking.choose(batch).weight_M.sum(),
             "rtd": (batch.piece_BS > 0).sum().float(),
         }
 
     def forward(self, batch: Batch, update: str, progress: Tensor, carry: object = None) -> Losses:
         """Both sums of one micro-batch. While training, dropout is on in the generator as it samples."""
-        chosen = self._choose(batch)
+        chosen = self.masking.choose(batch)
         sample = self._generate(batch, chosen)
         corrupted_BS = put_samples(batch.token_ids_BS, chosen, sample.sampled_M)
         is_replaced_BS = label_replaced(corrupted_BS, batch.token_ids_BS)
@@ -145,38 +133,19 @@ class Electra(Objective):
             "generator": electra_generator(self.generator.encoder, self.generator.head),
         }
 
-    def _choose(self, batch: Batch) -> Chosen:
-        return choose_positions(
-            batch,
-            fraction=self.settings.masking.fraction,
-            never_masked=self.vocabulary.never_masked,
-            key=self._key("chosen positions", batch),
-            continuation_V=self.continuation_V,
-        )
-
     def _generate(self, batch: Batch, chosen: Chosen) -> MaskedSample:
-        masked_BS = mask_tokens(
-            batch,
-            chosen,
-            mask_id=self.vocabulary.mask_id,
-            keep_fraction=self.settings.masking.keep_fraction,
-            key=self._key("kept tokens", batch),
-        )
         return masked_sample(
-            self.generator(masked_BS, batch, chosen.index_M),
+            self.generator(self.masking.hide(batch, chosen), batch, chosen.index_M),
             self.generator.encoder.embeddings.word_VE,
             self.generator.head.bias_V,
             chosen.target_M,
             chosen.weight_M,
-            draw(batch, chosen, key=self._key("samples", batch)),
+            self.masking.uniform(batch, chosen),
             temperature=self.temperature,
             # A sampled [PAD] would train the one row of the table that transformers keeps out of training.
             forbidden_M=torch.full_like(chosen.target_M, self.vocabulary.padding_id),
             implementation=self.sampler,
         )
-
-    def _key(self, purpose: str, batch: Batch) -> int:
-        return self._keys[f"heldout {purpose}" if batch.is_heldout else purpose]
 
 
 def _is_tied(sharing: str) -> bool:
@@ -190,20 +159,3 @@ def _is_tied(sharing: str) -> bool:
             hint=f"allowed: {allowed}",
         )
     return sharing == "tied"
-
-
-def _continuation_table(settings: ProjectSettings, vocabulary: VocabularyFacts) -> Tensor | None:
-    """Whether each id continues a word; only whole-word masking asks."""
-    if not settings.masking.whole_word:
-        return None
-    if not vocabulary.continuation_ids:
-        message = "masking.whole_word = true, but no piece of the vocabulary is known to continue a word"
-        raise ProjectError(
-            message,
-            problems=(Problem("masking.whole_word", message),),
-            key="masking.whole_word",
-            hint="set masking.whole_word = false, or use a vocabulary of word pieces",
-        )
-    table_V = torch.zeros(vocabulary.size, dtype=torch.bool)
-    table_V[list(vocabulary.continuation_ids)] = True
-    return table_V

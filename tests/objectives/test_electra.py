@@ -72,7 +72,7 @@ def test_pitfall_K13_another_sample_is_labelled_replaced_exactly_where_it_was_ch
     force_samples(objective, 10)
     batch = batch_of_pieces([[[9] * 20], [[9] * 7, [9] * 9]], 32)
     is_replaced_BS = corrupted_input(objective, batch) != batch.token_ids_BS
-    chosen = objective._choose(batch)
+    chosen = objective.masking.choose(batch)
     expected = torch.zeros(2 * 32, dtype=torch.bool)
     expected[chosen.index_M[chosen.weight_M > 0]] = True
     assert torch.equal(is_replaced_BS.flatten(), expected)
@@ -156,7 +156,7 @@ def test_whole_word_masking_needs_to_know_the_continuations():
     assert caught.value.key == "masking.whole_word"
     settings = small_settings(masking={"whole_word": True})
     objective = Electra(settings, vocabulary_facts(VOCABULARY, tuple(range(60, VOCABULARY))))
-    assert "continuation_V" not in objective.state_dict()
+    assert "masking.continuation_V" not in objective.state_dict()
     batch = random_batch(4, 32, VOCABULARY)
     assert torch.isfinite(total_loss(objective, batch))
     assert objective.counts(batch)["mlm"] == losses_of(objective, batch).figures["num_chosen"]
@@ -165,7 +165,7 @@ def test_whole_word_masking_needs_to_know_the_continuations():
 def test_counts_are_the_chosen_positions_and_all_real_tokens():
     objective, batch = electra(), random_batch(5, 32, VOCABULARY)
     counts = objective.counts(batch)
-    assert counts["mlm"] == objective._choose(batch).weight_M.sum()
+    assert counts["mlm"] == objective.masking.choose(batch).weight_M.sum()
     assert counts["rtd"] == (batch.piece_BS > 0).sum()
     assert all(count.dtype == torch.float32 and count.dim() == 0 for count in counts.values())
 
@@ -247,7 +247,7 @@ def test_the_initial_loss_is_that_of_knowing_nothing():
 def test_held_out_rows_have_draws_of_their_own():
     objective, batch = electra(), random_batch(8, 32, VOCABULARY, full=True)
     heldout = Batch(**{**vars(batch), "is_heldout": True})
-    assert not torch.equal(objective._choose(batch).index_M, objective._choose(heldout).index_M)
+    assert not torch.equal(objective.masking.choose(batch).index_M, objective.masking.choose(heldout).index_M)
     assert torch.equal(corrupted_input(objective, heldout), corrupted_input(objective, heldout))
 
 

@@ -9,7 +9,6 @@ import torch
 from numpy_electra import Arrays, Piece
 from small_batches import batch_of_pieces, losses_of, small_settings, total_loss, vocabulary_facts
 
-from electra_cli import corruption
 from electra_cli.data.batches import Batch
 from electra_cli.objectives.electra import Electra
 
@@ -67,7 +66,7 @@ def pieces_of(objective: Electra, batch: Batch) -> list[Piece]:
     losses_of(objective, batch)
     for hook in hooks:
         hook.remove()
-    chosen = objective._choose(batch)
+    chosen = objective.masking.choose(batch)
     is_chosen = np.zeros(batch.token_ids_BS.shape, bool)
     is_chosen.flat[chosen.index_M[chosen.weight_M > 0].numpy()] = True
     pieces = []
@@ -116,8 +115,8 @@ def test_the_total_is_the_weighted_sum_of_two_means(case):
 
 def test_the_samples_are_those_of_the_generators_distribution(case):
     """The same uniform numbers, put through NumPy's own softmax, give the same ids."""
-    chosen = case.objective._choose(case.batch)
-    uniform = corruption.draw(case.batch, chosen, key=case.objective._key("samples", case.batch))
+    chosen = case.objective.masking.choose(case.batch)
+    uniform = case.objective.masking.uniform(case.batch, chosen)
     used = chosen.weight_M.numpy() > 0
     # Slots run through the rows in the order of the places, as the pieces do.
     left = uniform.numpy()[used]

@@ -61,7 +61,7 @@ def our_steps(objective: Electra) -> Iterator[Seen]:
         loss = sum(terms[name] * losses.sums[name] / counts[name] for name in terms)
         loss.backward()
         update.step(learning_rate(step, settings.schedule, settings.optimizer, STEPS), loss.detach())
-        chosen = objective._choose(batch)
+        chosen = objective.masking.choose(batch)
         chosen_BS = torch.zeros(batch.token_ids_BS.numel(), dtype=torch.bool)
         chosen_BS[chosen.index_M[chosen.weight_M > 0]] = True
         yield Seen(
