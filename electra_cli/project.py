@@ -18,7 +18,8 @@ from electra_cli.project_overrides import Override, read_flags, read_variable
 from electra_cli.project_problems import all_problems, errors_of, raw_problems
 from electra_cli.project_recipes import is_recipe_file, nearest_recipes, recipe_names, recipe_path
 from electra_cli.project_suggestions import did_you_mean, nearest
-from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings
+from electra_cli.settings import ProjectSettings
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 __all__ = [
     "Project",

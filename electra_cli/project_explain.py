@@ -7,7 +7,8 @@ from electra_cli.project import SIZE_DEFAULTS, Project
 from electra_cli.project_dump import toml_value
 from electra_cli.project_keys import Key, known_keys, tables
 from electra_cli.project_problems import unknown_key
-from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings
+from electra_cli.settings import ProjectSettings
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 
 @dataclass(frozen=True)

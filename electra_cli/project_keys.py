@@ -10,7 +10,8 @@ from typing import Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings, Settings
+from electra_cli.settings import ProjectSettings, Settings
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from electra_cli.models.sizes import EncoderConfig, discriminator_config, genera
 from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
 from electra_cli.objectives.detection import detection_figures, detection_loss, summarise_detection
 from electra_cli.objectives.masking import RowMasking
-from electra_cli.settings import ElectraSettings, ProjectSettings
+from electra_cli.settings import ProjectSettings
+from electra_cli.settings_objectives import ElectraSettings
 
 SHARINGS = ("tied", "none")
 

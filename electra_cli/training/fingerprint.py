@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from electra_cli.settings import OBJECTIVE_SETTINGS, ProjectSettings
+from electra_cli.settings import ProjectSettings
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 
 class Kind(StrEnum):
