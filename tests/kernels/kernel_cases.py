@@ -4,12 +4,16 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
-from electra_cli.kernels.masked_sampling import IMPLEMENTATIONS, NOT_FORBIDDEN, masked_sample
+from electra_cli.kernels.masked_sampling import NOT_FORBIDDEN, masked_sample, native
 
-FAST = tuple(name for name in IMPLEMENTATIONS if name != "reference")
+NO_NATIVE = native.why_not()
+NATIVE = pytest.param("native", marks=pytest.mark.skipif(bool(NO_NATIVE), reason=f"no native: {NO_NATIVE}"))
+FAST = ("cpu", NATIVE)
+EVERY = ("reference", *FAST)
 
 
 @dataclass(frozen=True, kw_only=True)

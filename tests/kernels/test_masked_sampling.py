@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from kernel_cases import FAST, in_float64, logits_only, random_case, run
+from kernel_cases import EVERY, FAST, in_float64, logits_only, random_case, run
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling import IMPLEMENTATIONS, masked_sample, token_log_prob
@@ -130,7 +130,7 @@ def test_log_prob_in_float32_is_minus_the_loss(implementation):
     torch.testing.assert_close(log_prob_M, -loss_M, rtol=3e-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 @pytest.mark.parametrize("scale", [30_000.0, 1e30, 3e38])
 def test_huge_finite_logits_give_an_id_of_the_largest(implementation, scale):
     sign_MV = torch.randn(7, 507, generator=torch.Generator().manual_seed(0)).sign()
@@ -140,7 +140,7 @@ def test_huge_finite_logits_give_an_id_of_the_largest(implementation, scale):
     torch.testing.assert_close(result.loss_M[is_top_M], (sign_MV[is_top_M] == 1).sum(1).float().log())
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_a_row_with_a_logit_that_is_not_finite_has_a_nan_loss_and_an_id_in_range(
@@ -162,7 +162,7 @@ def test_a_row_with_a_logit_that_is_not_finite_has_a_nan_loss_and_an_id_in_range
     assert ((result.sampled_M >= 0) & (result.sampled_M < 500) & (result.sampled_M != 5)).all()
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 def test_a_loss_that_is_not_finite_has_a_gradient_that_is_not_finite(implementation):
     case = random_case(7, 5, 507)
     case.bias_V[9] = torch.nan
@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_has_a_gradient_that_is_not_finite(implementat
         assert gradient.isnan().any()
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 def test_unused_slots_change_nothing_whatever_they_hold(implementation):
     case = random_case(40, 16, 507)
     case.weight_M[25:] = 0.0
@@ -191,7 +191,7 @@ def test_unused_slots_change_nothing_whatever_they_hold(implementation):
     assert (padded.sampled_M[25:] == case.target_M[25:]).all()
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 @pytest.mark.parametrize("rows", [0, 7])
 def test_a_batch_without_a_single_used_row_has_loss_and_gradients_zero(implementation, rows):
     case = random_case(rows, 5, 507)

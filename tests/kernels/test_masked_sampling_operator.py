@@ -4,16 +4,15 @@
 
 import pytest
 import torch
-from kernel_cases import FAST, Case, random_case, run
+from kernel_cases import EVERY, FAST, NATIVE, NO_NATIVE, Case, random_case, run
 from torch.autograd.graph import saved_tensors_hooks
 
 from electra_cli.kernels.masked_sampling import (
-    IMPLEMENTATIONS,
     choose_implementation,
     cpu,
     cpu_log_prob,
+    gradients,
     masked_sample,
-    tiles,
     token_log_prob,
 )
 
@@ -44,7 +43,7 @@ def changed(case: Case, **fields) -> Case:
             {"forbidden_M": torch.zeros(7, dtype=torch.int64), "num_padding_ids": 506},
             "none can be forbidden",
         ),
-        ({}, {"implementation": "numba"}, 'sampler "numba" is not in this version; it has auto, cpu'),
+        ({}, {"implementation": "numba"}, 'sampler "numba" is not in this version; it has auto, native'),
     ],
 )
 def test_a_wrong_input_is_named(fields, options, words):
@@ -59,8 +58,9 @@ def test_log_prob_checks_its_inputs_too():
 
 
 def test_auto_takes_the_fastest_and_says_why():
-    assert choose_implementation("auto", CPU)[0] == "cpu"
-    assert "cache" in choose_implementation("auto", CPU)[1]
+    name, reason = choose_implementation("auto", CPU)
+    assert (name, NO_NATIVE or reason) == ("cpu" if NO_NATIVE else "native", NO_NATIVE or reason)
+    assert NO_NATIVE in reason
     assert choose_implementation("reference", CPU) == ("reference", "asked for")
     assert choose_implementation("auto", torch.device("cuda"))[0] == "reference"
 
@@ -70,7 +70,7 @@ def test_an_implementation_that_cannot_run_on_a_device_is_refused():
         choose_implementation("cpu", torch.device("cuda"))
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", EVERY)
 def test_the_same_call_gives_the_same_bits(implementation):
     case = random_case(130, 16, 1000)
     first, second = run(case, implementation), run(case, implementation)
@@ -118,7 +118,7 @@ def test_without_gradients_no_gradient_is_formed(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise AssertionError("gradient work")
 
-    monkeypatch.setattr(tiles.Gradients, "add_tile", refuse)
+    monkeypatch.setattr(gradients.Gradients, "add_tile", refuse)
     case = random_case(7, 5, 507)
     case.table_VD.requires_grad_()
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_without_gradients_no_gradient_is_formed(monkeypatch):
 def test_a_frozen_table_gets_no_gradient_memory():
     case = random_case(7, 5, 507)
     _, _, _, hidden, table, bias = cpu._masked_sample(
-        *vars(case).values(), None, 1.0, 0, torch.float32, True, False
+        *vars(case).values(), None, 1.0, 0, torch.float32, True, False, False
     )
     assert hidden.shape == (7, 5)
     assert (table.numel(), bias.numel()) == (0, 0)
@@ -148,7 +148,8 @@ def test_what_arrives_from_above_scales_the_gradients_each_time(implementation):
         torch.testing.assert_close(grad_MD, once.grad_hidden_MD * factor)
 
 
-def test_operators_keep_torchs_contract():
+@pytest.mark.parametrize("is_native", [False, pytest.param(True, marks=NATIVE.marks)])
+def test_operators_keep_torchs_contract(is_native):
     case = random_case(7, 5, 300)
     trained = [t.clone().requires_grad_() for t in (case.hidden_MD, case.table_VD, case.bias_V)]
     rest = (case.target_M, case.weight_M, case.uniform_M, torch.full((7,), 3), 0.9, 0, torch.float32)
@@ -157,13 +158,14 @@ def test_operators_keep_torchs_contract():
             t.detach().requires_grad_(is_on)
             for t, is_on in zip(trained, (wants[0], wants[1], wants[1]), strict=True)
         ]
-        torch.library.opcheck(cpu._masked_sample, (*args, *rest, *wants))
-    torch.library.opcheck(cpu_log_prob._token_log_prob, (*trained, case.target_M, 0, torch.float32))
+        torch.library.opcheck(cpu._masked_sample, (*args, *rest, *wants, is_native))
+    how = (0, torch.float32, is_native)
+    torch.library.opcheck(cpu_log_prob._token_log_prob, (*trained, case.target_M, *how))
     plain = [t.detach() for t in trained]
     largest_M = total_M = torch.ones(7)
     torch.library.opcheck(
         cpu_log_prob._token_log_prob_backward,
-        (torch.ones(7), *plain, case.target_M, largest_M, total_M, 0, torch.float32, True, True),
+        (torch.ones(7), *plain, case.target_M, largest_M, total_M, *how, True, True),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob, reference
+from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob, native, reference
 from electra_cli.kernels.masked_sampling.reference import NOT_FORBIDDEN, MaskedSample
 
 __all__ = [
@@ -34,6 +34,7 @@ class Implementation:
 
 
 IMPLEMENTATIONS = {
+    "native": Implementation(masked_sample=native.masked_sample, token_log_prob=native.token_log_prob),
     "cpu": Implementation(masked_sample=cpu.masked_sample, token_log_prob=cpu_log_prob.token_log_prob),
     "reference": Implementation(
         masked_sample=reference.masked_sample, token_log_prob=reference.token_log_prob
@@ -44,17 +45,22 @@ IMPLEMENTATIONS = {
 def choose_implementation(wanted: str, device: torch.device) -> tuple[str, str]:
     """The implementation to use on a device and, in words, why; "auto" takes the fastest that can serve.
 
-    ValueError if the wanted one does not exist or cannot run there; its text is fit for a person.
+    Where nothing can be compiled "cpu" serves in "native"'s place, and the reason says so. The first call
+    that may choose "native" builds it. ValueError if the wanted one does not exist or cannot run there; its
+    text is fit for a person.
     """
     if wanted not in ("auto", *IMPLEMENTATIONS):
         offered = ", ".join(["auto", *IMPLEMENTATIONS])
         raise ValueError(f'sampler "{wanted}" is not in this version; it has {offered}')
-    if wanted == "cpu" and device.type != "cpu":
-        raise ValueError(f'sampler "cpu" cannot run on {device.type}; "reference" can')
+    if wanted in ("cpu", "native") and device.type != "cpu":
+        raise ValueError(f'sampler "{wanted}" cannot run on {device.type}; "reference" can')
+    if wanted == "native" or (wanted == "auto" and device.type == "cpu"):
+        missing = native.why_not()
+        if missing:
+            return "cpu", f"plain torch in tiles that fit the cache; native cannot serve: {missing}"
+        return "native", "asked for" if wanted == "native" else "compiled, the fastest on a processor"
     if wanted != "auto":
         return wanted, "asked for"
-    if device.type == "cpu":
-        return "cpu", "row tiles that fit the cache, the fastest on a processor"
     return "reference", f"plain torch, the only one that runs on {device.type}"
 
 

@@ -1,4 +1,4 @@
-"""The kernel on CPU: tiles of rows in plain torch, gradients formed in the forward pass.
+"""The kernel on CPU: tiles of rows, gradients formed in the forward pass.
 
 torch sees opaque operators, so that torch.compile and DDP see one node each. Autocast is read by the caller
 and handed in as the precision of the products; inside the operators it is off.
@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from electra_cli.kernels.masked_sampling.gradients import Gradients
+from electra_cli.kernels.masked_sampling.loops import Loops
+from electra_cli.kernels.masked_sampling.native_loops import make_loops
 from electra_cli.kernels.masked_sampling.reference import MaskedSample, matmul_dtype
 from electra_cli.kernels.masked_sampling.tiles import (
-    Gradients,
     Product,
     Rows,
     Workspace,
@@ -35,6 +37,34 @@ def masked_sample(
     num_padding_ids: int = 0,
 ) -> MaskedSample:
     """As in `reference`; keeps the gradients and one tile instead of [M, V]."""
+    return sample_in_tiles(
+        hidden_MD,
+        table_VD,
+        bias_V,
+        target_M,
+        weight_M,
+        uniform_M,
+        temperature=temperature,
+        forbidden_M=forbidden_M,
+        num_padding_ids=num_padding_ids,
+        is_native=False,
+    )
+
+
+def sample_in_tiles(
+    hidden_MD: Tensor,
+    table_VD: Tensor,
+    bias_V: Tensor,
+    target_M: Tensor,
+    weight_M: Tensor,
+    uniform_M: Tensor,
+    *,
+    temperature: float,
+    forbidden_M: Tensor | None,
+    num_padding_ids: int,
+    is_native: bool,
+) -> MaskedSample:
+    """`masked_sample`, with its passes in plain torch or compiled."""
     is_training = torch.is_grad_enabled()
     loss_sum, loss_M, sampled_M, _, _, _ = _masked_sample(
         hidden_MD,
@@ -49,6 +79,7 @@ def masked_sample(
         matmul_dtype(hidden_MD, table_VD),
         is_training and hidden_MD.requires_grad,
         is_training and (table_VD.requires_grad or bias_V.requires_grad),
+        is_native,
     )
     return MaskedSample(loss_sum, loss_M.detach(), sampled_M)
 
@@ -67,6 +98,7 @@ def _masked_sample(
     dtype: torch.dtype,
     wants_hidden: bool,
     wants_table: bool,
+    is_native: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """loss_sum, loss_M, sampled_M and the gradients of loss_sum; a gradient that is not wanted is empty."""
     with torch.autocast("cpu", enabled=False), torch.no_grad():
@@ -82,7 +114,9 @@ def _masked_sample(
             forbidden_M=None if forbidden_M is None else forbidden_M[used_M],
         )
         gradients = Gradients(product, len(used_M), table_VD.shape[0], hidden=wants_hidden, table=wants_table)
-        used_loss_M, used_sampled_M = _run_tiles(product, rows, temperature, gradients)
+        used_loss_M, used_sampled_M = _run_tiles(
+            product, rows, temperature, gradients, make_loops(work, is_native=is_native)
+        )
         loss_sum = (used_loss_M * rows.weight_M).sum().to(work)
         loss_M = torch.zeros(len(hidden_MD), dtype=work).index_copy_(0, used_M, used_loss_M.to(work))
         sampled_M = target_M.index_copy(0, used_M, used_sampled_M)
@@ -90,14 +124,14 @@ def _masked_sample(
 
 
 def _run_tiles(
-    product: Product, rows: Rows, temperature: float, gradients: Gradients
+    product: Product, rows: Rows, temperature: float, gradients: Gradients, loops: Loops
 ) -> tuple[Tensor, Tensor]:
     """Loss (float64) and sample of each row; adds the gradients of Σ weight · loss to `gradients`."""
     loss_M = torch.empty(len(rows), dtype=torch.float64)
     sampled_M = torch.empty(len(rows), dtype=torch.int64)
     if len(rows) == 0:
         return loss_M, sampled_M
-    space = Workspace(product, len(rows))
+    space = Workspace(product, len(rows), loops)
     is_sure = product.is_surely_finite(rows.hidden_MD)
     for part in product.row_tiles(len(rows)):
         tile = rows[part]
@@ -150,6 +184,7 @@ def _(  # type: ignore[no-untyped-def]
     dtype,
     wants_hidden,
     wants_table,
+    is_native,
 ):
     work = torch.promote_types(dtype, torch.float32)
     return (
@@ -163,7 +198,7 @@ def _(  # type: ignore[no-untyped-def]
 
 
 def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.wants_hidden, ctx.wants_table = inputs[-2:]
+    *_, ctx.wants_hidden, ctx.wants_table, _ = inputs
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output[3:])
@@ -172,7 +207,7 @@ def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...
 def _scale_gradients(ctx: Any, grad_sum: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     """The loss is a scalar: what arrives from above only scales the gradients that are there already."""
     grad_hidden_MD, grad_table_VD, grad_bias_V = ctx.saved_tensors
-    grads: list[Tensor | None] = [None] * 12
+    grads: list[Tensor | None] = [None] * 13
     if grad_sum is not None and ctx.wants_hidden:
         grads[0] = grad_hidden_MD * grad_sum
     if grad_sum is not None and ctx.wants_table:

@@ -1,4 +1,4 @@
-"""Logits, weights and gradients of one tile of rows, chunk of ids by chunk of ids, which stays in cache.
+"""Logits, weights and sample of one tile of rows, chunk of ids by chunk of ids, which stays in cache.
 
 Letters: M masked positions of the whole batch, R rows of a tile, D width, V ids that are not padding,
 U the same rounded up to whole blocks, C ids of a chunk, N blocks.
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from electra_cli.kernels.masked_sampling.loops import Loops
 from electra_cli.kernels.masked_sampling.reference import (
     BLOCK,
     NOT_FORBIDDEN,
@@ -135,53 +136,45 @@ def largest_magnitude(tensor: Tensor) -> float:
 
 
 class Workspace:
-    """Memory for one tile, used again for every tile of a call."""
+    """Memory for one tile, used again for every tile of a call, and the passes that work on it."""
 
-    def __init__(self, product: Product, num_rows: int) -> None:
+    def __init__(self, product: Product, num_rows: int, loops: Loops) -> None:
         tile_rows, columns = min(product.tile_rows, num_rows), product.num_blocks * BLOCK
         self.tile_RU = torch.empty(tile_rows, columns, dtype=product.bias_V.dtype)
-        self.wide = torch.empty(tile_rows * min(product.chunk_ids, columns), dtype=torch.float64)
+        self.block_sum_RN = torch.empty(tile_rows, product.num_blocks, dtype=torch.float64)
+        self.loops = loops
 
 
-def compute_logits(product: Product, hidden_RD: Tensor, space: Workspace) -> Tensor:
-    """Logits of a tile of rows; the columns beyond the last id are -inf."""
+def compute_logits(product: Product, hidden_RD: Tensor, space: Workspace) -> tuple[Tensor, Tensor]:
+    """Logits of a tile of rows and the largest of each; the columns beyond the last id are -inf."""
     tile_RU = space.tile_RU[: hidden_RD.shape[0]]
     tile_RU[:, product.num_ids :] = -torch.inf
+    largest_R = torch.full((len(tile_RU),), -torch.inf, dtype=tile_RU.dtype)
     is_narrow = product.table_VD.dtype != tile_RU.dtype
     for part in product.chunks(product.num_ids):
         table_DC, logits_RC = product.table_VD[part].T, tile_RU[:, part]
-        if is_narrow:
-            torch.add(torch.mm(hidden_RD, table_DC), product.bias_V[part], out=logits_RC)
-        else:
-            torch.addmm(product.bias_V[part], hidden_RD, table_DC, out=logits_RC)
-    return tile_RU
+        product_RC = torch.mm(hidden_RD, table_DC, out=None if is_narrow else logits_RC)
+        space.loops.add_bias(product_RC, product.bias_V[part], logits_RC, largest_R)
+    return tile_RU, largest_R
 
 
-def exponentiate(product: Product, tile_RU: Tensor, largest_R: Tensor) -> None:
-    """exp(logit - largest), in place."""
-    for part in product.chunks(tile_RU.shape[1]):
-        tile_RU[:, part].sub_(largest_R[:, None]).exp_()
-
-
-def weigh_blocks(
-    product: Product, tile_RU: Tensor, largest_R: Tensor, temperature: float, space: Workspace
+def weigh_tile(
+    product: Product,
+    tile_RU: Tensor,
+    largest_R: Tensor,
+    temperature: float,
+    space: Workspace,
+    *,
+    keep: bool = True,
 ) -> Tensor:
-    """Sums of exp((logit - largest) / temperature) over blocks, in float64.
+    """Sums of exp((logit - largest) / temperature) over blocks, float64 [R, N]; with `keep` in the tile too.
 
-    At temperature 1 the tile is exponentiated on the way; else it still holds logits afterwards.
+    The sums are overwritten by the next call.
     """
-    num_rows = tile_RU.shape[0]
-    block_sum_RN = torch.empty(num_rows, product.num_blocks, dtype=torch.float64)
+    block_sum_RN = space.block_sum_RN[: tile_RU.shape[0]]
     for part in product.chunks(tile_RU.shape[1]):
-        weight_RC = tile_RU[:, part]
-        if temperature == 1:
-            weight_RC.sub_(largest_R[:, None]).exp_()
-        else:
-            weight_RC = weight_RC.sub(largest_R[:, None]).div_(temperature).exp_()
-        # A float64 sum of float32 would copy the whole input by itself; this copy stays in cache.
-        wide_RC = space.wide[: weight_RC.numel()].view(weight_RC.shape).copy_(weight_RC)
         blocks = slice(part.start // BLOCK, part.stop // BLOCK)
-        block_sum_RN[:, blocks] = wide_RC.view(num_rows, -1, BLOCK).sum(2)
+        space.loops.weigh(tile_RU[:, part], largest_R, temperature, block_sum_RN[:, blocks], keep=keep)
     return block_sum_RN
 
 
@@ -189,27 +182,25 @@ def sample_tile(
     product: Product, rows: Rows, temperature: float, space: Workspace, *, is_sure: bool
 ) -> Drawn:
     """Loss and sample of a tile of rows, in the order of the definition."""
-    tile_RU = compute_logits(product, rows.hidden_MD, space)
+    tile_RU, largest_R = compute_logits(product, rows.hidden_MD, space)
     logits_RV = tile_RU[:, : product.num_ids]
     blank_R = torch.zeros(len(rows), dtype=torch.float64)
     if not is_sure:
         is_lost_R = ~logits_RV.isfinite().all(1)
         blank_R.masked_fill_(is_lost_R, torch.nan)
         logits_RV.masked_fill_(is_lost_R[:, None], 0.0)
+        largest_R.masked_fill_(is_lost_R, 0.0)
     target_R = logits_RV.gather(1, rows.target_M[:, None]).squeeze(1).double()
-    forbidden_R = take_out_forbidden(logits_RV, rows.forbidden_M)
+    forbidden_R = take_out_forbidden(logits_RV, largest_R, rows.forbidden_M)
 
-    largest_R = logits_RV.amax(1)
-    block_sum_RN = weigh_blocks(product, tile_RU, largest_R, temperature, space)
+    block_sum_RN = weigh_tile(product, tile_RU, largest_R, temperature, space, keep=temperature == 1)
     block_R, rest_R = choose_block(block_sum_RN, rows.uniform_M)
     column_RK = block_R[:, None] * BLOCK + torch.arange(BLOCK)
     weight_RK = tile_RU.gather(1, column_RK)
-    if temperature == 1:
-        total_R = block_sum_RN.sum(1)
-    else:
+    if temperature != 1:
         weight_RK.sub_(largest_R[:, None]).div_(temperature).exp_()
-        exponentiate(product, tile_RU, largest_R)
-        total_R = tile_RU.sum(1).double()
+        block_sum_RN = weigh_tile(product, tile_RU, largest_R, 1.0, space)
+    total_R = block_sum_RN.sum(1)
 
     # Relative to the largest logit, so that nothing is lost when logits are huge.
     beyond_R = forbidden_R - largest_R.double()
@@ -224,66 +215,17 @@ def sample_tile(
     )
 
 
-def take_out_forbidden(logits_RV: Tensor, forbidden_R: Tensor | None) -> Tensor:
-    """Put -inf at the forbidden id of each row; returns what stood there as float64, -inf where none is."""
+def take_out_forbidden(logits_RV: Tensor, largest_R: Tensor, forbidden_R: Tensor | None) -> Tensor:
+    """Put -inf at the forbidden id of each row; returns what stood there as float64, -inf where none is.
+
+    `largest_R` becomes the largest of what is left.
+    """
     if forbidden_R is None:
         return torch.full((logits_RV.shape[0],), -torch.inf, dtype=torch.float64)
     is_forbidden_R1 = (forbidden_R != NOT_FORBIDDEN)[:, None]
     column_R1 = forbidden_R.clamp(min=0)[:, None]
     logit_R1 = logits_RV.gather(1, column_R1)
     logits_RV.scatter_(1, column_R1, logit_R1.masked_fill(is_forbidden_R1, -torch.inf))
+    was_largest_R = (is_forbidden_R1 & (logit_R1 >= largest_R[:, None])).squeeze(1).nonzero().squeeze(1)
+    largest_R[was_largest_R] = logits_RV[was_largest_R].amax(1)
     return logit_R1.double().masked_fill(~is_forbidden_R1, -torch.inf).squeeze(1)
-
-
-class Gradients:
-    """Gradients of the wanted inputs, added up over tiles in the work precision.
-
-    With p = softmax: dL/dlogit_v = scale · e_v, where e is the exponentiated tile and scale = weight / Σ e;
-    what a row has at single ids (-weight at the target) is added by itself, in float32 whatever the products.
-    """
-
-    def __init__(
-        self, product: Product, num_rows: int, table_rows: int, *, hidden: bool, table: bool
-    ) -> None:
-        self.product = product
-        width = product.table_VD.shape[1]
-        work = product.bias_V.dtype
-        self.hidden_MD = torch.zeros(num_rows, width, dtype=work) if hidden else None
-        self.table_VD = torch.zeros(table_rows, width, dtype=work) if table else None
-        self.bias_V = torch.zeros(table_rows, dtype=work) if table else None
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.hidden_MD is not None or self.table_VD is not None
-
-    def add_tile(self, rows: slice, hidden_RD: Tensor, tile_RU: Tensor, scale_R: Tensor) -> None:
-        """The part of softmax, for the rows of one tile."""
-        dtype = self.product.table_VD.dtype
-        scaled_RD = (hidden_RD.to(scale_R.dtype) * scale_R[:, None]).to(dtype)
-        for part in self.product.chunks(self.product.num_ids):
-            weight_RC = tile_RU[:, part]
-            product_RC = weight_RC.to(dtype)
-            if self.hidden_MD is not None:
-                add_product(self.hidden_MD[rows], product_RC, self.product.table_VD[part])
-            if self.table_VD is not None and self.bias_V is not None:
-                add_product(self.table_VD[part], product_RC.T, scaled_RD)
-                self.bias_V[part].addmv_(weight_RC.T, scale_R)
-        if self.hidden_MD is not None:
-            self.hidden_MD[rows] *= scale_R[:, None]
-
-    def add_single(self, rows: slice, hidden_RD: Tensor, id_R: Tensor, value_R: Tensor) -> None:
-        """dL/dlogit of one id in each row of a tile."""
-        value_R1 = value_R[:, None]
-        if self.hidden_MD is not None:
-            self.hidden_MD[rows].addcmul_(self.product.table_VD[id_R].to(value_R.dtype), value_R1)
-        if self.table_VD is not None and self.bias_V is not None:
-            self.table_VD.index_add_(0, id_R, hidden_RD.to(value_R.dtype) * value_R1)
-            self.bias_V.index_add_(0, id_R, value_R)
-
-
-def add_product(sum_XY: Tensor, left_XZ: Tensor, right_ZY: Tensor) -> None:
-    """sum += left @ right; a product of half precision is added in the precision of the sum."""
-    if left_XZ.dtype == sum_XY.dtype:
-        sum_XY.addmm_(left_XZ, right_ZY)
-    else:
-        sum_XY.add_(torch.mm(left_XZ, right_ZY))
