@@ -108,14 +108,14 @@ class Rows(Settings):
     """Split the longest piece of a row into two segments, as BERT and ELECTRA do."""
 
 
-Backbone = Literal["electra", "deberta", "modern"]
+BackboneName = Literal["electra", "deberta", "modern"]
 Size = Literal["toy", "tiny", "xsmall", "small", "base", "large"]
 
 
 class Model(Settings):
     """`[model]`: the discriminator, or the only network. 0 in an override takes the size's value."""
 
-    backbone: Backbone = "electra"
+    backbone: BackboneName = "electra"
     """Family of the encoder."""
     size: Size = "small"
     """Named row of the size table; the settings below override single values."""

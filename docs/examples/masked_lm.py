@@ -12,7 +12,7 @@ from electra_cli import keyed
 from electra_cli.corruption import Chosen, choose_positions, draw, mask_tokens, put_samples
 from electra_cli.data.batches import Batch
 from electra_cli.kernels.masked_sampling import masked_sample
-from electra_cli.models.folders import HFFolder, electra_encoder, electra_generator
+from electra_cli.models.folders import HFFolder, encoder_folder, generator_folders
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import discriminator_config
 from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
@@ -78,7 +78,7 @@ class MaskedLM(Objective):
     # --8<-- [start:exports]
     def exports(self) -> dict[str, HFFolder]:
         encoder, head = self.network.encoder, self.network.head
-        return {"encoder": electra_encoder(encoder), "generator": electra_generator(encoder, head)}
+        return {"encoder": encoder_folder(encoder), **generator_folders(encoder, head)}
 
     # --8<-- [end:exports]
     def _choose(self, batch: Batch) -> Chosen:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from electra_cli import keyed
 from electra_cli.evaluation.encoding import TextBatch
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbone import Backbone
 
 
 class Classifier(nn.Module):
@@ -19,7 +19,7 @@ class Classifier(nn.Module):
     another one (dropout, dense, gelu, dropout, linear) and gives other scores.
     """
 
-    def __init__(self, encoder: Encoder, num_outputs: int, dropout: float) -> None:
+    def __init__(self, encoder: Backbone, num_outputs: int, dropout: float) -> None:
         super().__init__()
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)

@@ -71,11 +71,9 @@ def rate_factors(num_layers: int, rates: Rates) -> list[tuple[str, float]]:
 
 
 def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
-    """Every parameter of the classifier in exactly one group; the projection goes with the embeddings."""
+    """Every parameter of the classifier in exactly one group."""
     encoder = classifier.encoder
-    lowest = list(encoder.embeddings.parameters())
-    if encoder.projection is not None:
-        lowest += encoder.projection.parameters()
+    lowest = encoder.parameters_below_the_layers()
     modules = [list(layer.parameters()) for layer in reversed(encoder.layers)]
     members = [list(classifier.output.parameters()), *modules, lowest]
     factors = rate_factors(len(encoder.layers), rates)

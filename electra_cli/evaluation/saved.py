@@ -17,7 +17,7 @@ from electra_cli.errors import CorruptError, InputError
 from electra_cli.evaluation.classifier import Classifier
 from electra_cli.evaluation.tasks import GLUE, Task
 from electra_cli.models.folder_files import read_json
-from electra_cli.models.folders import electra_encoder, load_encoder, write_folder
+from electra_cli.models.folders import encoder_folder, load_encoder, write_folder
 
 MARK = "fine_tuned.json"
 """The file by which such a folder is known."""
@@ -53,7 +53,7 @@ class FineTuned:
 def save_fine_tuned(folder: Path, classifier: Classifier, facts: FineTunedFacts, tokenizer: Path) -> None:
     """Write `folder` in one step, replacing an older one; `tokenizer` is where the tokenizer files are."""
     task = facts.task
-    content = electra_encoder(classifier.encoder)
+    content = encoder_folder(classifier.encoder)
     labels: dict[str, object] = {}
     if not task.is_regression:
         labels["id2label"] = {str(number): name for number, name in enumerate(task.classes)}

@@ -19,8 +19,8 @@ from electra_cli.evaluation.request import Request
 from electra_cli.evaluation.saved import MARK, load_fine_tuned
 from electra_cli.evaluation.submission import SUBMITTED, load_test_files, write_submission
 from electra_cli.evaluation.tasks import choose
-from electra_cli.models.folder_config import encoder_config
 from electra_cli.models.folder_files import CONFIG, read_json
+from electra_cli.models.folder_formats import encoder_config
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 

@@ -11,7 +11,7 @@ from electra_cli import durable
 from electra_cli.errors import ElectraError, InputError
 from electra_cli.evaluation.encoding import TextEncoder, load_text_encoder
 from electra_cli.evaluation.saved import MARK, TOKENIZER_FILES, FineTunedFacts, read_facts
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbone import Backbone
 from electra_cli.models.folder_files import CONFIG, read_json
 from electra_cli.models.folders import load_encoder
 from electra_cli.project import Project
@@ -25,7 +25,7 @@ class Subject:
 
     folder: Path
     name: str
-    encoder: Encoder
+    encoder: Backbone
     initial: Mapping[str, Tensor]
     text_encoder: TextEncoder
     sha256: str
@@ -37,7 +37,7 @@ class Subject:
 
 
 def load_subject(folder: Path, project: Project, *, dropout: float) -> Subject:
-    """Read an ELECTRA or BERT folder; raises InputError or CorruptError as `load_encoder` does."""
+    """Read a model folder; raises InputError or CorruptError as `load_encoder` does."""
     loaded = load_encoder(folder, dropout=dropout)
     text_encoder = load_text_encoder(folder)
     config = loaded.encoder.config

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from electra_cli.models.attention import attend, piece_mask
+from electra_cli.models.backbone import Backbone
 from electra_cli.models.dropout import add_dropped
-from electra_cli.models.embeddings import Embeddings
+from electra_cli.models.embeddings import Embeddings, TokenEmbeddings
 from electra_cli.models.sizes import EncoderConfig
 
 
@@ -52,10 +53,10 @@ class Layer(nn.Module):
         return add_dropped(residual_BSD, change_BSD, self.dropout, training=self.training)
 
 
-class Encoder(nn.Module):
+class Encoder(Backbone):
     """Embeddings, a projection where their width is not the hidden size, and the layers."""
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None = None) -> None:
+    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None) -> None:
         """`embeddings`: those of another network, to share them."""
         super().__init__()
         self.config = config

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from electra_cli.errors import InputError
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folder_files import StoredTensors
-from electra_cli.models.folder_names import BODY_STARTS, BUFFERS, PREFIXES, Named, body_names
+from electra_cli.models.folder_format import Format, Named
+from electra_cli.models.folder_formats import format_of
 from electra_cli.models.sizes import EncoderConfig
 
 MAX_LAYERS = 10_000
@@ -26,15 +27,16 @@ class Body:
 
 
 def read_body(stored: StoredTensors, config: EncoderConfig) -> Body:
-    """Every parameter of `Encoder(config)`; one that is missing, of another shape, or unknown is refused."""
+    """Every parameter of an encoder; one that is missing, of another shape, or unknown is refused."""
     if config.num_layers > MAX_LAYERS:
         raise InputError(f"{stored.folder}: num_hidden_layers = {config.num_layers} is no model's depth")
     modern = {_modern(name): name for name in stored.shapes}
-    names = body_names(config)
+    form = format_of(config)
+    names = form.body_names(config)
     expected = [name for named in names for name in named.theirs]
-    prefix = _prefix(modern, expected)
-    body = {name for name in modern if name.startswith(tuple(prefix + start for start in BODY_STARTS))}
-    unknown = body - {prefix + name for name in (*expected, *BUFFERS)}
+    prefix = _prefix(modern, expected, form)
+    body = {name for name in modern if name.startswith(tuple(prefix + start for start in form.body_starts))}
+    unknown = body - {prefix + name for name in (*expected, *form.buffers)}
     missing = [prefix + name for name in expected if prefix + name not in modern]
     if missing:
         raise _missing(stored, missing, unknown)
@@ -85,7 +87,7 @@ def _read(
 
 def _shapes_of(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
-        return {name: tuple(value.shape) for name, value in Encoder(config).state_dict().items()}
+        return {name: tuple(value.shape) for name, value in build_encoder(config).state_dict().items()}
 
 
 def _modern(name: str) -> str:
@@ -93,10 +95,15 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _prefix(names: Iterable[str], expected: Iterable[str]) -> str:
+def prefixes(form: Format) -> tuple[str, ...]:
+    """What may stand before the names of a body."""
+    return ("", form.prefix, *form.other_prefixes)
+
+
+def _prefix(names: Iterable[str], expected: Iterable[str], form: Format) -> str:
     """The prefix under which most of the expected names are found."""
     found, wanted = set(names), list(expected)
-    return max(PREFIXES, key=lambda prefix: sum(prefix + name in found for name in wanted))
+    return max(prefixes(form), key=lambda prefix: sum(prefix + name in found for name in wanted))
 
 
 def _missing(stored: StoredTensors, missing: list[str], unknown: set[str]) -> InputError:

@@ -10,19 +10,12 @@ from torch import Tensor, nn
 
 from electra_cli import durable
 from electra_cli.errors import InputError
-from electra_cli.models.encoder import Encoder
-from electra_cli.models.folder_config import Kind, electra_config, encoder_config, kind_of
+from electra_cli.models.backbone import Backbone
+from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folder_files import CONFIG, WEIGHTS, StoredTensors, open_tensors, read_json
-from electra_cli.models.folder_names import (
-    DISCRIMINATOR_HEAD,
-    MASKED_LM_HEAD,
-    PREFIXES,
-    TIED_TABLE,
-    WORD_TABLE,
-    body_names,
-    in_their_names,
-)
-from electra_cli.models.folder_parts import read_body, read_head
+from electra_cli.models.folder_format import Format, Named, in_their_names
+from electra_cli.models.folder_formats import FORMATS, encoder_config, format_of
+from electra_cli.models.folder_parts import prefixes, read_body, read_head
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import EncoderConfig
 
@@ -44,20 +37,29 @@ class HFFolder:
     """The network itself, in evaluation mode: what the class above must answer to the same input."""
 
 
-def electra_encoder(encoder: Encoder) -> HFFolder:
-    """The body alone, as `ElectraModel`: names without prefix, so that `AutoModel` is silent."""
-    return _folder(encoder, "ElectraModel", "", {}, _evaluating(encoder))
+def encoder_folder(encoder: Backbone) -> HFFolder:
+    """The body alone, such as `ElectraModel`: names without prefix, so that `AutoModel` is silent."""
+    return _folder(encoder, format_of(encoder.config).encoder_class, "", {}, _evaluating(encoder))
 
 
-def electra_discriminator(encoder: Encoder, head: DiscriminatorHead) -> HFFolder:
-    """Body and head, as `ElectraForPreTraining`; a logit above 0 means replaced."""
-    named = in_their_names(DISCRIMINATOR_HEAD, head.state_dict())
-    return _folder(encoder, "ElectraForPreTraining", "electra.", named, _evaluating(encoder, head))
+def discriminator_folders(encoder: Backbone, head: DiscriminatorHead) -> dict[str, HFFolder]:
+    """`encoder`, and `discriminator` with its head where transformers has a class for it.
+
+    A logit above 0 means replaced.
+    """
+    form = format_of(encoder.config)
+    folders = {"encoder": encoder_folder(encoder)}
+    if form.discriminator_class:
+        named = in_their_names(form.discriminator_head, head.state_dict())
+        run = _evaluating(encoder, head)
+        folders["discriminator"] = _folder(encoder, form.discriminator_class, form.prefix, named, run)
+    return folders
 
 
-def electra_generator(encoder: Encoder, head: MaskedLMHead) -> HFFolder:
-    """Body and head, as `ElectraForMaskedLM`; the tied table is stored once, as the word embeddings."""
-    named = in_their_names(MASKED_LM_HEAD, head.state_dict())
+def generator_folders(encoder: Backbone, head: MaskedLMHead) -> dict[str, HFFolder]:
+    """`generator`: body and head; the tied table is stored once, as the word embeddings."""
+    form = format_of(encoder.config)
+    named = in_their_names(form.masked_lm_head, head.state_dict())
     table_VE = encoder.embeddings.word_VE
 
     def to_vocabulary(hidden_BSD: Tensor) -> Tensor:
@@ -65,10 +67,10 @@ def electra_generator(encoder: Encoder, head: MaskedLMHead) -> HFFolder:
         return logit_BSV
 
     run = _evaluating(encoder, to_vocabulary)
-    return _folder(encoder, "ElectraForMaskedLM", "electra.", named, run)
+    return {"generator": _folder(encoder, form.generator_class, form.prefix, named, run)}
 
 
-def _evaluating(encoder: Encoder, head: Callable[[Tensor], Tensor] | None = None) -> Run:
+def _evaluating(encoder: Backbone, head: Callable[[Tensor], Tensor] | None = None) -> Run:
     def run(token_ids_BS: Tensor, piece_BS: Tensor, position_BS: Tensor, segment_BS: Tensor) -> Tensor:
         was_training = encoder.training
         encoder.eval()
@@ -80,10 +82,11 @@ def _evaluating(encoder: Encoder, head: Callable[[Tensor], Tensor] | None = None
 
 
 def _folder(
-    encoder: Encoder, architecture: str, prefix: str, head: Mapping[str, Tensor], run: Run
+    encoder: Backbone, architecture: str, prefix: str, head: Mapping[str, Tensor], run: Run
 ) -> HFFolder:
-    body = in_their_names(body_names(encoder.config), encoder.state_dict(), prefix)
-    return HFFolder(electra_config(encoder.config, architecture), {**body, **head}, architecture, run)
+    form = format_of(encoder.config)
+    body = in_their_names(form.body_names(encoder.config), encoder.plain_state(), prefix)
+    return HFFolder(form.config(encoder.config, architecture), {**body, **head}, architecture, run)
 
 
 def write_folder(folder: Path, content: HFFolder) -> None:
@@ -97,16 +100,15 @@ def write_folder(folder: Path, content: HFFolder) -> None:
 class LoadedEncoder:
     """An encoder out of a folder, every weight of it read from there."""
 
-    encoder: Encoder
+    encoder: Backbone
     config: Mapping[str, object]
     """config.json as it was found."""
-    kind: Kind
     left_out: tuple[str, ...]
     """Tensors of heads and poolers in the file, which an encoder does not have."""
 
 
 def load_encoder(folder: Path, *, dropout: float | None = None) -> LoadedEncoder:
-    """The body of an ELECTRA or BERT folder, whatever head stands on it.
+    """The body of a model folder, whatever head stands on it.
 
     `dropout` replaces both dropout rates of config.json. Raises `InputError` for what is missing or of
     another kind, `CorruptError` for damaged files.
@@ -119,17 +121,15 @@ def load_encoder(folder: Path, *, dropout: float | None = None) -> LoadedEncoder
         config = replace(config, dropout=dropout, attention_dropout=dropout)
     # Memory without values, for each is read: no time goes into numbers that nobody sees.
     with torch.device("meta"):
-        encoder = Encoder(config)
+        encoder = build_encoder(config)
     encoder.to_empty(device="cpu")
     copy_into(encoder, body.tensors, source=str(folder))
-    return LoadedEncoder(
-        encoder=encoder, config=content, kind=kind_of(content, folder / CONFIG), left_out=body.left_out
-    )
+    return LoadedEncoder(encoder=encoder, config=content, left_out=body.left_out)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedPart:
-    """A network out of a folder, under the names of `Encoder` and of its head."""
+    """A network out of a folder, under the names of an encoder with tables of its own and of its head."""
 
     folder: Path
     config: EncoderConfig
@@ -178,22 +178,24 @@ def load_pretrained(folder: Path) -> Pretrained:
 _PARTS = ("discriminator", "encoder", "generator")
 
 
-_HEADS = {"generator": MASKED_LM_HEAD, "discriminator": DISCRIMINATOR_HEAD}
-
-
 def _is_generator(stored: StoredTensors) -> bool:
-    return _has_head(stored, "generator")
+    return any(_has_head(stored, form, "generator") for form in FORMATS.values())
 
 
-def _has_head(stored: StoredTensors, role: str) -> bool:
-    return any(name in stored.shapes for named in _HEADS[role] for name in named.theirs)
+def _head_names(form: Format) -> dict[str, tuple[Named, ...]]:
+    return {"generator": form.masked_lm_head, "discriminator": form.discriminator_head}
+
+
+def _has_head(stored: StoredTensors, form: Format, role: str) -> bool:
+    return any(name in stored.shapes for named in _head_names(form)[role] for name in named.theirs)
 
 
 def _load_part(folder: Path, role: str) -> PretrainedPart:
     stored = open_tensors(folder)
     config = encoder_config(read_json(folder / CONFIG), folder / CONFIG)
-    for other in _HEADS:
-        if other != role and _has_head(stored, other):
+    form = format_of(config)
+    for other in _head_names(form):
+        if other != role and _has_head(stored, form, other):
             raise InputError(
                 f"{folder} holds a {other}, not a {role}",
                 path=folder,
@@ -203,21 +205,23 @@ def _load_part(folder: Path, role: str) -> PretrainedPart:
     with torch.device("meta"):
         head = MaskedLMHead(config) if role == "generator" else DiscriminatorHead(config)
     if role == "generator":
-        _require_tied(stored)
+        _require_tied(stored, form)
+    names = _head_names(form)[role]
     return PretrainedPart(
-        folder=folder, config=config, body=body.tensors, head=read_head(stored, _HEADS[role], head)
+        folder=folder, config=config, body=body.tensors, head=read_head(stored, names, head)
     )
 
 
-def _require_tied(stored: StoredTensors) -> None:
+def _require_tied(stored: StoredTensors, form: Format) -> None:
     """A separate output table equal to the word table is one table; ours has no place for another."""
-    if TIED_TABLE not in stored.shapes:
+    if form.tied_table not in stored.shapes:
         return
-    table = stored.read(TIED_TABLE)
-    word = next(prefix + WORD_TABLE for prefix in PREFIXES if prefix + WORD_TABLE in stored.shapes)
+    table = stored.read(form.tied_table)
+    names = (prefix + form.word_table for prefix in prefixes(form))
+    word = next(name for name in names if name in stored.shapes)
     if not torch.equal(table, stored.read(word)):
         raise InputError(
-            f"{stored.folder}: {TIED_TABLE} differs from {word}; only tied tables can be read",
+            f"{stored.folder}: {form.tied_table} differs from {word}; only tied tables can be read",
             path=stored.folder,
         )
 
@@ -240,7 +244,7 @@ def copy_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) 
             value.copy_(tensors[name])
 
 
-def copy_body(encoder: Encoder, part: PretrainedPart, *, sequence_length: int) -> None:
+def copy_body(encoder: Backbone, part: PretrainedPart, *, sequence_length: int) -> None:
     """Start `encoder` from `part`. All sizes must agree, but for the length of the position table.
 
     The common rows of the position tables are copied; a table shorter than `sequence_length` is refused,
@@ -265,15 +269,19 @@ def copy_body(encoder: Encoder, part: PretrainedPart, *, sequence_length: int) -
             path=part.folder,
             hint="set [model] and [generator] to its sizes, or start from another folder",
         )
-    common = min(held, encoder.config.max_positions)
-    positions = encoder.embeddings.positions.weight.detach().to("cpu", copy=True)
-    positions[:common] = part.body[_POSITIONS][:common]
-    copy_into(encoder, {**part.body, _POSITIONS: positions}, source=str(part.folder))
+    body = dict(part.body)
+    if _POSITIONS in body:
+        common = min(held, encoder.config.max_positions)
+        positions = encoder.plain_state()[_POSITIONS].detach().to("cpu", copy=True)
+        positions[:common] = body[_POSITIONS][:common]
+        body[_POSITIONS] = positions
+    copy_into(encoder, encoder.own_state(body), source=str(part.folder))
 
 
 _POSITIONS = "embeddings.positions.weight"
 
 _SHAPES = (
+    "backbone",
     "vocab_size",
     "num_layers",
     "hidden_size",

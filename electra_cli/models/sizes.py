@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from electra_cli.errors import Problem, ProjectError
-from electra_cli.settings import Model, ProjectSettings
+from electra_cli.settings import BackboneName, Model, ProjectSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class EncoderConfig:
     layer_norm_eps: float = 1e-12
     init_std: float = 0.02
     padding_id: int = 0
+    backbone: BackboneName = "electra"
 
     @property
     def has_projection(self) -> bool:
@@ -51,6 +52,9 @@ SIZES = {
     "large": Size(24, 1024, 4096, 16, 1024),
 }
 
+BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {"electra": SIZES}
+"""The rows of each backbone."""
+
 MIN_POSITIONS = 512
 """Rows of the position table at least, so that an export serves longer texts than it was trained on."""
 
@@ -58,13 +62,13 @@ MIN_POSITIONS = 512
 def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id: int) -> EncoderConfig:
     """The discriminator, or the only network, of a project; `ProjectError` where the sizes do not fit."""
     model = settings.model
-    if model.backbone != "electra":
+    if model.backbone not in BACKBONE_SIZES:
         message = f'model.backbone = "{model.backbone}" has no network in this version'
         raise ProjectError(
             message,
             problems=(Problem("model.backbone", message),),
             key="model.backbone",
-            hint='use "electra"',
+            hint=f"there are {', '.join(BACKBONE_SIZES)}",
         )
     size = _overridden(model)
     if size.hidden_size % size.num_heads:
@@ -90,6 +94,7 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         layer_norm_eps=model.layer_norm_eps,
         init_std=model.init_std,
         padding_id=padding_id,
+        backbone=model.backbone,
     )
 
 
@@ -117,7 +122,7 @@ def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int
 
 def _overridden(model: Model) -> Size:
     """The named row with the non-zero overrides of `[model]`."""
-    row = SIZES[model.size]
+    row = BACKBONE_SIZES[model.backbone][model.size]
     return Size(
         num_layers=model.num_layers or row.num_layers,
         hidden_size=model.hidden_size or row.hidden_size,

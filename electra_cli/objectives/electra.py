@@ -18,9 +18,9 @@ from electra_cli.corruption import Chosen, label_replaced, put_samples
 from electra_cli.data.batches import Batch
 from electra_cli.errors import Problem, ProjectError
 from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
-from electra_cli.models.embeddings import Embeddings
-from electra_cli.models.encoder import Encoder
-from electra_cli.models.folders import HFFolder, electra_discriminator, electra_encoder, electra_generator
+from electra_cli.models.backbones import build_encoder
+from electra_cli.models.embeddings import TokenEmbeddings
+from electra_cli.models.folders import HFFolder, discriminator_folders, generator_folders
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
@@ -36,9 +36,9 @@ SHARINGS = ("tied", "none")
 class Generator(nn.Module):
     """The small masked language model; its output layer is its embedding table."""
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings | None) -> None:
+    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None) -> None:
         super().__init__()
-        self.encoder = Encoder(config, embeddings)
+        self.encoder = build_encoder(config, embeddings)
         self.head = MaskedLMHead(config)
 
     def forward(self, masked_BS: Tensor, batch: Batch, index_M: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.encoder = Encoder(config)
+        self.encoder = build_encoder(config)
         self.head = DiscriminatorHead(config)
 
     def forward(self, corrupted_BS: Tensor, batch: Batch) -> Tensor:
@@ -127,11 +127,9 @@ class Electra(Objective):
 
     def exports(self) -> dict[str, HFFolder]:
         """The discriminator with and without its head, and the generator."""
-        encoder, head = self.discriminator.encoder, self.discriminator.head
         return {
-            "encoder": electra_encoder(encoder),
-            "discriminator": electra_discriminator(encoder, head),
-            "generator": electra_generator(self.generator.encoder, self.generator.head),
+            **discriminator_folders(self.discriminator.encoder, self.discriminator.head),
+            **generator_folders(self.generator.encoder, self.generator.head),
         }
 
     def _generate(self, batch: Batch, chosen: Chosen) -> MaskedSample:

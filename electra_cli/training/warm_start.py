@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from electra_cli import durable
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.errors import InputError
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbone import Backbone
 from electra_cli.models.folders import PretrainedPart, copy_body, copy_into, load_pretrained
 from electra_cli.objectives.base import Objective
 from electra_cli.training import checkpoint
@@ -133,7 +133,7 @@ def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, se
 
 def _copy_part(network: nn.Module, part: PretrainedPart, sequence_length: int) -> None:
     encoder = network.get_submodule("encoder")
-    assert isinstance(encoder, Encoder)
+    assert isinstance(encoder, Backbone)
     copy_body(encoder, part, sequence_length=sequence_length)
     if part.head:
         copy_into(network.get_submodule("head"), part.head, source=str(part.folder))

@@ -6,7 +6,7 @@ from pathlib import Path
 from electra_cli import durable
 from electra_cli.evaluation.request import Request
 from electra_cli.models.encoder import Encoder
-from electra_cli.models.folders import electra_encoder, write_folder
+from electra_cli.models.folders import encoder_folder, write_folder
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.project import Project, project_from_settings
@@ -47,7 +47,7 @@ def write_model(folder: Path, *, num_layers: int = 1, hidden_size: int = 32, std
     encoder = Encoder(config)
     initialise(encoder, seed=0, std=std)
     folder.mkdir(parents=True, exist_ok=True)
-    write_folder(folder, electra_encoder(encoder))
+    write_folder(folder, encoder_folder(encoder))
     durable.write_text(folder / "vocab.txt", "\n".join(pieces) + "\n")
     return folder
 

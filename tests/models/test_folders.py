@@ -20,9 +20,8 @@ from electra_cli.models.encoder import Encoder
 from electra_cli.models.folders import (
     copy_body,
     copy_into,
-    electra_discriminator,
-    electra_encoder,
-    electra_generator,
+    discriminator_folders,
+    generator_folders,
     load_encoder,
     load_pretrained,
     write_folder,
@@ -30,11 +29,10 @@ from electra_cli.models.folders import (
 
 
 def write_export(folder: Path, networks: Networks) -> None:
-    write_folder(folder / "encoder", electra_encoder(networks.encoder))
-    write_folder(
-        folder / "discriminator", electra_discriminator(networks.encoder, networks.discriminator_head)
-    )
-    write_folder(folder / "generator", electra_generator(networks.encoder, networks.masked_lm_head))
+    folders = discriminator_folders(networks.encoder, networks.discriminator_head)
+    folders |= generator_folders(networks.encoder, networks.masked_lm_head)
+    for name, content in folders.items():
+        write_folder(folder / name, content)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -136,7 +134,7 @@ def test_what_we_write_we_read_bit_for_bit(tmp_path, name):
     written = networks.encoder.state_dict()
     for part in ("encoder", "discriminator", "generator"):
         loaded = load_encoder(tmp_path / part)
-        assert loaded.kind == "electra"
+        assert loaded.config["model_type"] == "electra"
         assert replace(loaded.encoder.config, dropout=0, attention_dropout=0) == CONFIGS[name]
         for key, value in loaded.encoder.state_dict().items():
             assert torch.equal(value, written[key]), key

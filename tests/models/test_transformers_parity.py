@@ -7,12 +7,12 @@ import torch
 from small_networks import BASE, CONFIGS, Input, Networks, make_networks, one_piece_rows
 from torch import Tensor
 
-from electra_cli.models.folder_names import DISCRIMINATOR_HEAD, MASKED_LM_HEAD, body_names
+from electra_cli.models.folder_electra import ELECTRA
 from electra_cli.models.folders import (
     HFFolder,
-    electra_discriminator,
-    electra_encoder,
-    electra_generator,
+    discriminator_folders,
+    encoder_folder,
+    generator_folders,
     load_encoder,
 )
 
@@ -46,11 +46,11 @@ def their_inputs(batch: Input) -> dict[str, Tensor]:
 
 def assert_same_gradients(ours: dict[str, Tensor], model: torch.nn.Module, prefix: str, networks: Networks):
     theirs = dict(model.named_parameters())
-    names = [(named, prefix, "encoder.") for named in body_names(networks.encoder.config)]
+    names = [(named, prefix, "encoder.") for named in ELECTRA.body_names(networks.encoder.config)]
     if any(name.startswith("discriminator_predictions") for name in theirs):
-        names += [(named, "", "discriminator_head.") for named in DISCRIMINATOR_HEAD]
+        names += [(named, "", "discriminator_head.") for named in ELECTRA.discriminator_head]
     if any(name.startswith("generator_predictions") for name in theirs):
-        names += [(named, "", "masked_lm_head.") for named in MASKED_LM_HEAD]
+        names += [(named, "", "masked_lm_head.") for named in ELECTRA.masked_lm_head]
     scale = max(parameter.grad.abs().max() for parameter in theirs.values() if parameter.grad is not None)
     for named, before, owner in names:
         expected = torch.cat([theirs[before + name].grad for name in named.theirs])
@@ -61,7 +61,7 @@ def assert_same_gradients(ours: dict[str, Tensor], model: torch.nn.Module, prefi
 @pytest.mark.parametrize("name", CONFIGS)
 def test_encoder_equals_electra_model(name):
     networks = make_networks(CONFIGS[name])
-    model = twin(electra_encoder(networks.encoder))
+    model = twin(encoder_folder(networks.encoder))
     batch = one_piece_rows([7, 13, 2, 13], 13)
     is_real_BS = batch.piece_BS > 0
     ours = networks.encoder(*batch.all())[is_real_BS]
@@ -76,7 +76,7 @@ def test_encoder_equals_electra_model(name):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_discriminator_equals_electra_for_pre_training(name):
     networks = make_networks(CONFIGS[name])
-    model = twin(electra_discriminator(networks.encoder, networks.discriminator_head))
+    model = twin(discriminator_folders(networks.encoder, networks.discriminator_head)["discriminator"])
     batch = one_piece_rows([9, 4, 11], 11)
     is_real_BS = batch.piece_BS > 0
     label_BS = torch.randint(0, 2, is_real_BS.shape, generator=torch.Generator().manual_seed(2))
@@ -95,7 +95,7 @@ def test_discriminator_equals_electra_for_pre_training(name):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_generator_equals_electra_for_masked_lm(name):
     networks = make_networks(CONFIGS[name])
-    model = twin(electra_generator(networks.encoder, networks.masked_lm_head))
+    model = twin(generator_folders(networks.encoder, networks.masked_lm_head)["generator"])
     batch = one_piece_rows([9, 4, 11], 11)
     masked_M = torch.tensor([1, 5, 8, 12, 14, 23, 31])
     label_BS = torch.full(batch.token_ids_BS.shape, -100)
@@ -126,7 +126,7 @@ def test_encoder_equals_bert_model(tmp_path):
     model = transformers.BertModel(config).eval()
     model.save_pretrained(tmp_path)
     loaded = load_encoder(tmp_path)
-    assert loaded.kind == "bert"
+    assert loaded.config["model_type"] == "bert"
     assert loaded.left_out == ("pooler.dense.bias", "pooler.dense.weight")
     batch = one_piece_rows([7, 13, 2], 13)
     is_real_BS = batch.piece_BS > 0

@@ -1,0 +1,43 @@
+"""What every encoder offers, whatever its family."""
+
+# B batch, S sequence, D hidden
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from electra_cli.models.embeddings import TokenEmbeddings
+from electra_cli.models.sizes import EncoderConfig
+
+_EMBEDDINGS = "embeddings."
+
+
+class Backbone(nn.Module, ABC):
+    """Embeddings, and layers over them."""
+
+    config: EncoderConfig
+    embeddings: TokenEmbeddings
+    layers: nn.ModuleList
+
+    @abstractmethod
+    def forward(
+        self, token_ids_BS: Tensor, piece_BS: Tensor, position_BS: Tensor, segment_BS: Tensor
+    ) -> Tensor:
+        """Hidden states [B, S, D]; a token sees the tokens of its own piece."""
+
+    def parameters_below_the_layers(self) -> list[nn.Parameter]:
+        """The embeddings, and all that belongs to no layer: fine-tuning moves them least."""
+        in_layers = set(self.layers.parameters())
+        return [parameter for parameter in self.parameters() if parameter not in in_layers]
+
+    def plain_state(self) -> dict[str, Tensor]:
+        """The parameters that an encoder with tables of its own would need to compute the same."""
+        state = {k: v for k, v in self.state_dict().items() if not k.startswith(_EMBEDDINGS)}
+        return state | {_EMBEDDINGS + k: v for k, v in self.embeddings.plain_state().items()}
+
+    def own_state(self, plain: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inverse of `plain_state`: what `state_dict` must hold to compute what `plain` does."""
+        state = {k: v for k, v in plain.items() if not k.startswith(_EMBEDDINGS)}
+        tables = {k.removeprefix(_EMBEDDINGS): v for k, v in plain.items() if k.startswith(_EMBEDDINGS)}
+        return state | {_EMBEDDINGS + k: v for k, v in self.embeddings.own_state(tables).items()}
