@@ -1,5 +1,6 @@
 """A corpus and tasks that we write ourselves, and settings that make every stage take seconds."""
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -116,6 +117,22 @@ def write_tasks(folder: Path, num_train: int = 48, num_dev: int = 24) -> Path:
         ]
         for name in ("train",) if split == "train" else ("dev_matched", "dev_mismatched"):
             _table(folder / "MNLI" / f"{name}.tsv", columns, rows)
+    return folder
+
+
+def write_pairs(folder: Path, num_pairs: int = 12) -> Path:
+    """Two sets of minimal pairs in BLiMP's layout: the subject is missing, or it stands at the end."""
+    for name, term, spoil in (
+        ("missing_subject", "argument_structure", lambda who, rest: rest),
+        ("subject_last", "word_order", lambda who, rest: f"{rest.removesuffix('.')} {who}."),
+    ):
+        rows = []
+        for number, text in enumerate(sentences()[:num_pairs]):
+            who = next(who for who in _WHO if text.lower().startswith(who))
+            pair = {"sentence_good": text, "sentence_bad": spoil(who, text[len(who) + 1 :])}
+            rows.append(json.dumps({**pair, "linguistics_term": term, "UID": name, "pairID": str(number)}))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
 
 

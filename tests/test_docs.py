@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from small_project import SETS, TOY_ENVIRONMENT, write_corpus, write_tasks
+from small_project import SETS, TOY_ENVIRONMENT, write_corpus, write_pairs, write_tasks
 
 from electra_cli.main import app
 from electra_cli.project import load_project
@@ -116,9 +116,10 @@ def inline_code(page: str) -> list[str]:
 
 
 def prepare(folder: Path) -> Path:
-    """What a page takes for granted: a folder of text, and GLUE's files."""
+    """What a page takes for granted: a folder of text, GLUE's files and minimal pairs."""
     write_corpus(folder / "corpus")
     write_tasks(folder / "data" / "glue")
+    write_pairs(folder / "data" / "blimp")
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\nA boat.\tA ship.\nIt rains.\tIt is dry.\n")
     return folder
 
@@ -275,8 +276,8 @@ def test_commands_named_in_passing_exist_with_their_options(page: str) -> None:
 def test_options_named_in_passing_belong_to_some_command(page: str) -> None:
     everywhere: set[str] = {"--version"}
     for words in (
-        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "init", "check", "report",
-        "config show", "config explain", "config schema", "runs list", "runs compare",
+        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "eval-blimp", "init", "check",
+        "report", "config show", "config explain", "config schema", "runs list", "runs compare",
     ):  # fmt: skip
         everywhere |= options_of(words.split())
     for span in inline_code(page):

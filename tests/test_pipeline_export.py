@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from electra_cli.commands._boundary import run as boundary
 from electra_cli.errors import InputError, StorageError
+from electra_cli.main import app
 from electra_cli.pipeline import ensure_shards, evaluation_model, export_run, load_trained
 from electra_cli.pipeline_check import check_project
 from electra_cli.pipeline_status import Condition, next_command, stage_states
 from electra_cli.progress import Progress, Silent
 from electra_cli.project import Project, load_project
+from electra_cli.report.page import write_report
 
 PROJECT = """
 [project]
@@ -204,3 +207,26 @@ def read(path: Path) -> Mapping[str, object]:
     content = json.loads(path.read_text())
     assert isinstance(content, dict)
     return content
+
+
+def test_minimal_pairs_are_judged_along_the_checkpoints_of_a_run(
+    finished: tuple[Project, Path, Heard], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, run, _ = finished
+    monkeypatch.chdir(project.root)
+    (project.root / "pairs").mkdir()
+    (project.root / "pairs" / "order.tsv").write_text(
+        "sentence_good\tsentence_bad\tlinguistics_term\n"
+        "ka lo mi\tlo ka ka mi\torder\nten ru.\tru ten ten\torder\n"
+    )
+    assert boundary(app, ["eval-blimp", "--checkpoints", "--data", "pairs", "--format", "json"]) == 0
+    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
+    assert [one["checkpoint_step"] for one in results["checkpoints"]] == [2, 3]
+    assert results["overall"] == results["checkpoints"][-1]["overall"]
+    assert json.loads((run / "evaluate/blimp/results.json").read_text()) == results
+    # The newest checkpoint is what the export holds: nothing is scored twice.
+    assert boundary(app, ["eval-blimp", "--data", "pairs", "--model", str(run), "--format", "json"]) == 0
+    exported = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
+    assert exported["model_sha256"] == results["model_sha256"] and exported["checkpoints"] == []
+    page = write_report(run).read_text()
+    assert "Minimal pairs" in page and "order" in page

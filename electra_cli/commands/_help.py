@@ -6,6 +6,7 @@ from typer.core import TyperGroup
 
 SECTIONS = {
     "Pipeline": ("build-vocab", "shard-corpus", "pretrain", "export", "eval-glue"),
+    "More evaluation": ("eval-blimp",),
     "Project": ("init", "check", "config", "runs", "report"),
 }
 

@@ -32,6 +32,8 @@ class TextEncoder:
     cls_id: int
     sep_id: int
     padding_id: int
+    mask_id: int | None
+    """`None` where the vocabulary has no such piece; fine-tuning needs none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,8 @@ def load_text_encoder(folder: Path) -> TextEncoder:
     tokenizer.encode_special_tokens = True
     names = _special_names(folder)
     ids: dict[str, int] = {}
-    for kind, name in names.items():
+    for kind in ("cls_token", "sep_token", "pad_token"):
+        name = names[kind]
         number = tokenizer.token_to_id(name)
         if number is None:
             raise InputError(
@@ -80,7 +83,13 @@ def load_text_encoder(folder: Path) -> TextEncoder:
                 hint="tokenizer_config.json may name its cls_token, sep_token and pad_token",
             )
         ids[kind] = number
-    return TextEncoder(tokenizer, ids["cls_token"], ids["sep_token"], ids["pad_token"])
+    return TextEncoder(
+        tokenizer=tokenizer,
+        cls_id=ids["cls_token"],
+        sep_id=ids["sep_token"],
+        padding_id=ids["pad_token"],
+        mask_id=tokenizer.token_to_id(names["mask_token"]),
+    )
 
 
 def _load_tokenizer(folder: Path) -> Tokenizer:
@@ -112,7 +121,7 @@ def _tokenizer_config(folder: Path) -> Mapping[str, object]:
 
 def _special_names(folder: Path) -> dict[str, str]:
     config = _tokenizer_config(folder)
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
     for kind in names:
         named = config.get(kind)
         if isinstance(named, dict):

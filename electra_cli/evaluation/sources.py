@@ -1,26 +1,19 @@
 """Where a task's data lie: a folder of official files, the Hugging Face cache, or the Hub."""
 
-import logging
-import os
 import re
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from typing import cast
 
 from electra_cli.errors import InputError
+from electra_cli.evaluation import hub
 from electra_cli.evaluation.examples import Examples, read_examples, with_labels_of
 from electra_cli.evaluation.tables import ENDINGS, BadRow, Columns, Row, Table, open_table
 from electra_cli.evaluation.tasks import Split, Task, plain
 
 HUB_NAME = "nyu-mll/glue"
-
-_PATIENCE_SECONDS = 5.0
 
 _PARQUET_PART = re.compile(r"-\d{5}-of-\d{5}\.parquet")
 
@@ -52,14 +45,6 @@ class TaskData:
     def sha256(self) -> str:
         """Hash of what is trained on and scored."""
         return "+".join(examples.sha256 for examples in (self.train, *self.dev.values()))
-
-
-class _Dataset(Protocol):
-    """The part of `datasets.Dataset` that is used."""
-
-    column_names: list[str]
-
-    def __getitem__(self, column: str) -> Sequence[object]: ...
 
 
 def load_task(task: Task, place: Place, *, extra: Task | None = None) -> TaskData:
@@ -194,7 +179,10 @@ def _joined(tables: Sequence[Table]) -> Table:
 
 def _hub_table(task: Task, split: Split, place: Place) -> Table:
     config = split.hub_config or task.name
-    dataset = _hub_split(task, config, split, place)
+    try:
+        dataset = hub.open_split(HUB_NAME, config, split.hub, is_offline=place.is_offline)
+    except hub.NotGivenError as error:
+        raise _not_found(task, config, place, str(error)) from error
     folded = {name.casefold(): name for name in dataset.column_names}
 
     def column(names: Sequence[str]) -> Sequence[object] | None:
@@ -218,43 +206,6 @@ def _hub_table(task: Task, split: Split, place: Place) -> Table:
             yield Row(number + 1, text, cast("str | None", pair), label, index)
 
     return Table(source, labels is not None, rows())
-
-
-def _hub_split(task: Task, config: str, split: Split, place: Place) -> _Dataset:
-    if place.is_offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    why = _why_offline()
-    if why:
-        # Read when the library is imported; without it, it would try again and again for half a minute.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    import datasets
-    from datasets.exceptions import DatasetsError
-    from huggingface_hub.errors import HfHubHTTPError
-
-    datasets.disable_progress_bars()
-    for name in ("datasets", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        return cast(_Dataset, datasets.load_dataset(HUB_NAME, config, split=split.hub))
-    except (OSError, ValueError, DatasetsError, HfHubHTTPError) as error:
-        raise _not_found(task, config, place, why or f"the Hub did not answer ({error})") from error
-
-
-@cache
-def _why_offline() -> str:
-    """Why only the cache can serve; empty where the Hub can be reached. Asked once a process."""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        return "the network is off (HF_HUB_OFFLINE=1)"
-    hub = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    if {"https", "http", "all"} & getproxies().keys() or hub.hostname is None:
-        # A proxy reaches what this machine does not.
-        return ""
-    try:
-        port = hub.port or (80 if hub.scheme == "http" else 443)
-        socket.create_connection((hub.hostname, port), timeout=_PATIENCE_SECONDS).close()
-    except (OSError, ValueError) as error:
-        return f"{hub.hostname} cannot be reached ({error})"
-    return ""
 
 
 def _not_found(task: Task, config: str, place: Place, why: str) -> InputError:

@@ -51,12 +51,12 @@ def load_subject(folder: Path, project: Project, *, dropout: float) -> Subject:
         )
     return Subject(
         folder=folder,
-        name=_shown(folder, project),
+        name=shown_folder(folder, project),
         encoder=loaded.encoder,
         initial={name: value.clone() for name, value in loaded.encoder.state_dict().items()},
         text_encoder=text_encoder,
         sha256=folder_sha256(folder),
-        step=_export_step(folder),
+        step=export_step(folder),
         max_length=config.max_positions,
     )
 
@@ -71,7 +71,7 @@ def folder_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _shown(folder: Path, project: Project) -> str:
+def shown_folder(folder: Path, project: Project) -> str:
     """The folder as a person would write it."""
     for base in (Path.cwd(), project.root):
         if folder.resolve().is_relative_to(base.resolve()):
@@ -79,7 +79,8 @@ def _shown(folder: Path, project: Project) -> str:
     return str(folder)
 
 
-def _export_step(folder: Path) -> int | None:
+def export_step(folder: Path) -> int | None:
+    """Pre-training step of a folder of an export, where the export says so."""
     path = folder.parent / "export.json"
     if not path.is_file():
         return None
@@ -91,15 +92,15 @@ def _export_step(folder: Path) -> int | None:
     return step if isinstance(step, int) else None
 
 
-def results_folder(folder: Path, project: Project) -> Path:
-    """`RUN/evaluate/glue` for a run's export, `evaluate/glue/NAME` for any other model."""
+def results_folder(folder: Path, project: Project, kind: str = "glue") -> Path:
+    """`RUN/evaluate/KIND` for a run's export, `evaluate/KIND/NAME` for any other model."""
     resolved = folder.resolve()
     run = resolved.parent.parent
     if resolved.parent.name == "export" and any((run / name).is_file() for name in _RUN_MARKS):
-        return run / "evaluate" / "glue"
+        return run / "evaluate" / kind
     is_part = resolved.name in ("encoder", "discriminator", "generator")
     name = resolved.parent.name if is_part else resolved.name
-    return project.evaluate_dir / "glue" / (name or "model")
+    return project.evaluate_dir / kind / (name or "model")
 
 
 @dataclass(frozen=True, kw_only=True)

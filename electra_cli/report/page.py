@@ -6,8 +6,9 @@ from typing import cast
 
 from electra_cli import durable
 from electra_cli.report.chart import Series, line_chart
+from electra_cli.report.minimal_pairs import minimal_pairs
 from electra_cli.report.reading import Record, RunRecord, names_below, read_run, series
-from electra_cli.report.text import safe
+from electra_cli.report.text import safe, share, table
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1d2530;--dim:#667284;--line:#d9dfe7;--paper:#fff;--box:#f6f8fa}
@@ -46,7 +47,7 @@ def report_html(run: RunRecord) -> str:
     if run.quickstart:
         parts.append(_quickstart(run.quickstart))
     for results in run.results:
-        parts.append(_results(results))
+        parts += minimal_pairs(results) if "phenomena" in results else [_results(results)]
     parts += ["<h2>Training</h2>", '<div class="charts">', *_charts(run), "</div>"]
     if run.heldout:
         parts += ["<h2>Held-out rows</h2>", _figures(run.heldout[-1])]
@@ -111,13 +112,13 @@ def _results(results: Record) -> str:
     rows = []
     for name, task in tasks.items():
         published = cast(Sequence[Record], task.get("published") or [])
-        beside = "; ".join(f"{p.get('system')} {_share(p.get('value'))}" for p in published)
+        beside = "; ".join(f"{p.get('system')} {share(p.get('value'))}" for p in published)
         done = f"{task.get('num_ok')}/{task.get('num_runs')}"
-        values = [_share(task.get(key)) for key in ("median", "min", "max")]
+        values = [share(task.get(key)) for key in ("median", "min", "max")]
         rows.append([name, task.get("metric"), *values, done, beside])
     note = "<p>limited: part of the data only</p>" if results.get("limited") else ""
     head = ["task", "metric", "median", "min", "max", "runs", "published"]
-    return f"<h2>Evaluation</h2>{note}{_table(head, rows)}"
+    return f"<h2>Evaluation</h2>{note}{table(head, rows)}"
 
 
 def _quickstart(quickstart: Record) -> str:
@@ -125,8 +126,8 @@ def _quickstart(quickstart: Record) -> str:
     rows = []
     for name, value in scores.items():
         values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-        rows.append([name.replace("_", " "), ", ".join(_share(v) for v in values)])
-    return "<h2>Quickstart: which package does a paragraph come from?</h2>" + _table(
+        rows.append([name.replace("_", " "), ", ".join(share(v) for v in values)])
+    return "<h2>Quickstart: which package does a paragraph come from?</h2>" + table(
         ["start", "accuracy"], rows
     )
 
@@ -138,17 +139,7 @@ def _figures(record: Record) -> str:
             flat += [(f"{key}.{name}", _number(inner)) for name, inner in value.items()]
         elif key != "kind":
             flat.append((key, _number(value)))
-    return _table(["figure", "value"], flat)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = ["<table><tr>" + "".join(f"<th>{safe(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{safe(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "".join([*lines, "</table>"])
-
-
-def _share(value: object) -> str:
-    return f"{100 * value:.1f}" if isinstance(value, int | float) else "–"
+    return table(["figure", "value"], flat)
 
 
 def _number(value: object) -> str:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_cli.errors import CorruptError, InputError, ProjectError, UsageError
-from electra_cli.evaluation import sources
+from electra_cli.evaluation import hub
 from electra_cli.evaluation.own_tasks import own_task
 from electra_cli.evaluation.sources import Place, TaskData, load_task, load_test, load_texts
 from electra_cli.evaluation.tasks import GLUE, SCORED_IN_GLUE, choose
@@ -274,7 +274,7 @@ def test_a_hub_out_of_reach_is_noticed_at_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    sources._why_offline.cache_clear()
+    hub.why_offline.cache_clear()
     try:
         with pytest.raises(
             InputError, match=r"RTE is not on this machine, and 127\.0\.0\.1 cannot be reached"
@@ -283,7 +283,7 @@ def test_a_hub_out_of_reach_is_noticed_at_once(tmp_path: Path, monkeypatch: pyte
         # What the library reads when it is imported: no more attempts.
         assert os.environ["HF_HUB_OFFLINE"] == "1"
     finally:
-        sources._why_offline.cache_clear()
+        hub.why_offline.cache_clear()
 
 
 def test_the_hub_gives_the_content_of_the_official_files(
@@ -311,7 +311,7 @@ def test_the_hub_gives_the_content_of_the_official_files(
             }
         )
 
-    monkeypatch.setattr(sources, "_why_offline", lambda: "")
+    monkeypatch.setattr(hub, "why_offline", lambda: "")
     monkeypatch.setattr(datasets, "load_dataset", from_cache)
     data = load_task(GLUE["mnli"], Place(folder=tmp_path / "nothing"))
     assert data.sha256 == official.sha256

@@ -1,0 +1,110 @@
+"""Which networks eval-blimp judges: the head of an export, or each checkpoint of a run."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from electra_cli.errors import InputError, UsageError
+from electra_cli.pipeline_export import evaluation_model, load_trained
+from electra_cli.pipeline_runs import newest_run, run_facts
+from electra_cli.progress import Progress
+from electra_cli.project import Project
+
+if TYPE_CHECKING:
+    from electra_cli.evaluation.blimp import Candidate
+
+NETWORKS = ("discriminator", "generator")
+"""In the order in which they are looked for: the first that is there is judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """What is judged, and where the results go."""
+
+    models: "Iterator[Candidate]"
+    folder: Path
+
+
+def model_to_judge(project: Project, model: Path | None, network: str, progress: Progress) -> Candidates:
+    """The discriminator of a model, or its masked language model where it has none; `network` names one.
+
+    `model`: a run, an export or the folder of one network; `None`: the newest, as eval-glue finds it.
+    """
+    from electra_cli.evaluation.blimp import Candidate
+    from electra_cli.evaluation.subject import export_step, results_folder, shown_folder
+
+    _check_network(network)
+    found = evaluation_model(project, model, progress)
+    folder = found
+    if found != model:
+        # It is the encoder of an export: a body, whose heads lie beside it.
+        there = [name for name in NETWORKS if (found.parent / name / "config.json").is_file()]
+        folder = found.parent / _chosen(there, network, str(found.parent))
+    elif network:
+        raise UsageError(
+            f"--network {network} chooses from a run or an export; {model} is the folder of one network",
+            hint="leave --network out, or name the folder above",
+        )
+    candidate = Candidate(folder=folder, name=shown_folder(folder, project), step=export_step(folder))
+    return Candidates(
+        models=iter([candidate]), folder=_beside(results_folder(folder, project, "blimp"), folder)
+    )
+
+
+def checkpoints_to_judge(project: Project, run: Path | None, network: str) -> Candidates:
+    """Every checkpoint of a run, the oldest first; `run` `None`: the newest run."""
+    from electra_cli.training.checkpoint import numbered
+
+    _check_network(network)
+    folder = run_facts(run if run is not None else newest_run(project)).path
+    checkpoints = [checkpoint for _, checkpoint in reversed(numbered(folder / "checkpoints"))]
+    if not checkpoints:
+        raise InputError(f"{folder} has no checkpoint", path=folder, hint="electra pretrain makes them")
+    return Candidates(
+        models=_exported(project, checkpoints, network),
+        folder=folder / "evaluate" / "blimp" / ("generator" if network == "generator" else ""),
+    )
+
+
+def _exported(project: Project, checkpoints: list[Path], network: str) -> "Iterator[Candidate]":
+    """Each checkpoint's network as a folder that is gone when the next one is asked for."""
+    from electra_cli.evaluation.blimp import Candidate
+    from electra_cli.evaluation.subject import shown_folder
+    from electra_cli.export.tokenizer_files import write_tokenizer
+    from electra_cli.models.folders import write_folder
+
+    for checkpoint in checkpoints:
+        trained = load_trained(project, checkpoint)
+        exports = trained.objective.exports()
+        name = _chosen([one for one in NETWORKS if one in exports], network, str(checkpoint))
+        with tempfile.TemporaryDirectory(prefix="electra-blimp-") as place:
+            folder = Path(place)
+            write_folder(folder, exports[name])
+            length = trained.objective.settings.rows.sequence_length
+            write_tokenizer(folder, trained.vocabulary, model_max_length=length)
+            yield Candidate(folder=folder, name=shown_folder(checkpoint, project), step=trained.step)
+
+
+def _check_network(network: str) -> None:
+    if network not in ("", *NETWORKS):
+        raise UsageError(f"--network {network}: there are {' and '.join(NETWORKS)}")
+
+
+def _chosen(there: list[str], network: str, place: str) -> str:
+    wanted = network or next(iter(there), "")
+    if wanted not in there:
+        held = f"it has {' and '.join(there)}" if there else "it has neither discriminator nor generator"
+        raise InputError(
+            f"{place} holds no {network or 'network that can judge sentences'}; {held}",
+            path=place,
+            hint="" if there else "a bare encoder knows no probability; judge one with electra eval-glue",
+        )
+    return wanted
+
+
+def _beside(results: Path, folder: Path) -> Path:
+    """A generator beside a discriminator is not the model of its run: its results lie one folder below."""
+    is_second = folder.name == "generator" and (folder.parent / "discriminator" / "config.json").is_file()
+    return results / "generator" if is_second else results
