@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from electra_cli.errors import InputError
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbone import Backbone
+from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folders import PretrainedPart, copy_into, load_pretrained
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 
@@ -15,7 +16,7 @@ from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 class Network:
     """An encoder and the head that stands on it, in evaluation mode."""
 
-    encoder: Encoder
+    encoder: Backbone
     head: DiscriminatorHead | MaskedLMHead
 
 
@@ -40,7 +41,7 @@ def network_of(part: PretrainedPart, *, is_discriminator: bool) -> Network:
     """The network whose weights `part` holds."""
     # Memory without values, for each is read: no time goes into numbers that nobody sees.
     with torch.device("meta"):
-        encoder = Encoder(part.config)
+        encoder = build_encoder(part.config)
         head = DiscriminatorHead(part.config) if is_discriminator else MaskedLMHead(part.config)
     for module, tensors in ((encoder, part.body), (head, part.head)):
         module.to_empty(device="cpu")

@@ -21,7 +21,7 @@ from electra_cli.evaluation.blimp_scoring import Scorer
 from electra_cli.evaluation.encoding import load_text_encoder
 from electra_cli.main import app
 from electra_cli.models.encoder import Encoder
-from electra_cli.models.folders import electra_discriminator, electra_encoder, electra_generator, write_folder
+from electra_cli.models.folders import discriminator_folders, generator_folders, write_folder
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.initial import initialise
 from electra_cli.models.networks import load_network
@@ -48,13 +48,12 @@ def write_network(folder: Path, kind: str, *, max_positions: int = 64) -> Path:
     )
     initialise(network, seed=0, std=0.2)
     encoder = network["encoder"]
-    content = {
-        "encoder": lambda: electra_encoder(encoder),
-        "discriminator": lambda: electra_discriminator(encoder, network["disc"]),
-        "generator": lambda: electra_generator(encoder, network["mlm"]),
-    }[kind]()
+    contents = {
+        **discriminator_folders(encoder, network["disc"]),
+        **generator_folders(encoder, network["mlm"]),
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    write_folder(folder, content)
+    write_folder(folder, contents[kind])
     durable.write_text(folder / "vocab.txt", "\n".join(pieces) + "\n")
     return folder
 
