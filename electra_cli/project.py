@@ -27,8 +27,10 @@ __all__ = [
     "changed_settings",
     "chosen_defaults",
     "dump_toml",
+    "expanded_path",
     "load_project",
     "project_from_settings",
+    "real_path",
     "recipe_settings",
 ]
 
@@ -198,6 +200,17 @@ def _rebased(key: str, value: object, here: Path) -> object:
         # A model of the Hub, or a built-in objective.
         return value
     return str(_absolute_path(here / _expanded(value)))
+
+
+def expanded_path(path: Path) -> Path:
+    """With the home folder for a leading `~`; as it is where nobody has that name, or no home folder."""
+    return Path(_expanded(str(path)))
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path without links; a link that leads to itself stays."""
+    # Path.resolve raises for such a link.
+    return Path(os.path.realpath(path))
 
 
 def _expanded(text: str) -> str:
