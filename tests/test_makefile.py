@@ -87,7 +87,7 @@ def test_setup_pins_what_it_installs() -> None:
         timeout=60,
     ).stdout
     installs = [line for line in planned.splitlines() if "pip" in line and " install " in line]
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert all("-c constraints.txt" in line for line in installs)
     assert "python3 -m venv nowhere" in planned
 

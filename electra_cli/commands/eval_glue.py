@@ -1,8 +1,5 @@
 """`electra eval-glue`: fine-tune the encoder on tasks and score it."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +7,7 @@ import typer
 
 from electra_cli.commands._options import FormatOption, OutputFormat, ProjectOption, SetOption
 from electra_cli.commands._screen import Screen, open_screen
+from electra_cli.commands._sigterm import sigterm_stops
 
 if TYPE_CHECKING:
     from electra_cli.evaluation.results import TaskResult
@@ -69,7 +67,7 @@ def eval_glue(
     from electra_cli.pipeline import evaluation_model
     from electra_cli.project import load_project
 
-    with open_screen("eval-glue", output) as screen, _sigterm_stops():
+    with open_screen("eval-glue", output) as screen, sigterm_stops("finished runs are kept"):
         loaded = load_project(project, sets or [])
         wanted = request.Request(
             tasks=request.split_names(task or []),
@@ -100,21 +98,6 @@ def eval_glue(
         _show(screen, outcome)
         if outcome.report is not None:
             request.check_thresholds(wanted.thresholds, outcome.report.results)
-
-
-@contextmanager
-def _sigterm_stops() -> Iterator[None]:
-    """SIGTERM ends the command like Ctrl-C, with its own exit code; finished runs are on disk already."""
-    from electra_cli.errors import PreemptedError
-
-    def stop(number: int, frame: object) -> None:
-        raise PreemptedError("stopped by SIGTERM; finished runs are kept", hint="the same command continues")
-
-    earlier = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier)
 
 
 def _show(screen: Screen, outcome: "Outcome") -> None:

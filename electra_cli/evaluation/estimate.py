@@ -20,8 +20,7 @@ class Work:
     dev: Sequence[Examples]
     num_passes: int
     """Passes over the training examples, all seeds together; both orders of a pair count twice."""
-    num_scorings: int
-    """Passes over the dev examples, all seeds together."""
+    num_seeds: int
 
 
 def _tokens(examples: Examples, encoder: TextEncoder, max_length: int) -> float:
@@ -35,7 +34,7 @@ def estimate_seconds(works: Sequence[Work], encoder: TextEncoder, max_length: in
     for work in works:
         seconds += pace.train * work.num_passes * _tokens(work.train, encoder, max_length)
         seconds += sum(
-            pace.score * work.num_scorings * _tokens(examples, encoder, max_length) for examples in work.dev
+            pace.score * work.num_seeds * _tokens(examples, encoder, max_length) for examples in work.dev
         )
     return seconds
 

@@ -43,7 +43,7 @@ def write_report(run: Path) -> Path:
 def report_html(run: RunRecord) -> str:
     """The whole page; every text from data is escaped and freed of control characters."""
     name = run.folder.name
-    parts = [f"<h1>{safe(name)}</h1>", f'<p class="sub">{_state(run)}</p>']
+    parts: list[str] = []
     if run.quickstart:
         parts.append(_quickstart(run.quickstart))
     for results in run.results:
@@ -62,14 +62,18 @@ def report_html(run: RunRecord) -> str:
         parts += ["<h2>Where it ran</h2>", _figures(facts)]
     if run.settings:
         parts += ["<h2>Settings</h2>", f"<pre>{safe(run.settings, keep_lines=True)}</pre>"]
+    return document(name, _state(run), parts)
+
+
+def document(name: str, about: str, parts: Sequence[str]) -> str:
+    """A page with this title, one line about it, and parts that are HTML already."""
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{safe(name)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+        f'<h1>{safe(name)}</h1>\n<p class="sub">{safe(about)}</p>\n' + "\n".join(parts) + "\n</body></html>\n"
     )
 
 
@@ -77,7 +81,7 @@ def _state(run: RunRecord) -> str:
     state, step, steps = (run.status.get(key, "?") for key in ("state", "step", "steps"))
     tokens = run.train[-1].get("tokens") if run.train else None
     seen = f", {tokens:,} tokens" if isinstance(tokens, int) else ""
-    return f"{safe(state)}, step {_number(step)} of {_number(steps)}{seen}"
+    return f"{state}, step {_number(step)} of {_number(steps)}{seen}"
 
 
 def _charts(run: RunRecord) -> list[str]:

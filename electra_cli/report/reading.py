@@ -42,13 +42,13 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(
         folder=folder,
         settings=_text(folder / "resolved.toml"),
-        status=_object(folder / "status.json"),
-        manifest=_object(folder / "manifest.json"),
+        status=read_object(folder / "status.json"),
+        manifest=read_object(folder / "manifest.json"),
         train=[record for record in records if record.get("kind") == "train"],
         heldout=[record for record in records if record.get("kind") == "heldout"],
         warnings=[record for record in records if record.get("kind") == "warning"],
-        results=[_object(path) for path in results],
-        quickstart=_object(folder / "quickstart.json"),
+        results=[read_object(path) for path in results],
+        quickstart=read_object(folder / "quickstart.json"),
     )
 
 
@@ -79,7 +79,8 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8", "replace") if path.is_file() else ""
 
 
-def _object(path: Path) -> Record:
+def read_object(path: Path) -> Record:
+    """A JSON object; empty where there is none that can be read."""
     if not path.is_file():
         return {}
     try:

@@ -23,7 +23,7 @@ class Kind(StrEnum):
     FATAL = "fatal"
 
 
-FREE_TABLES = ("corpus", "vocab", "evaluate")
+FREE_TABLES = ("corpus", "vocab", "evaluate", "collaborate")
 FREE_KEYS = frozenset(
     {
         "project.name",

@@ -25,7 +25,17 @@ FREE = {
     "pretrain.save_every",
     "pretrain.keep_checkpoints",
 }
-CHOICES = {"pretrain.precision": "bf16", "schedule.decay": "cosine", "generator.sharing": "none"}
+CHOICES = {
+    "pretrain.precision": "bf16",
+    "schedule.decay": "cosine",
+    "generator.sharing": "none",
+    "collaborate.key_variable": "MY_API_KEY",
+    "collaborate.strategies": ["all"],
+    "collaborate.inside": "label",
+    "collaborate.prompt": "paper",
+    "collaborate.constrain": "rules",
+    "collaborate.price": [{"model": "m", "input": 1.0, "output": 2.0}],
+}
 
 
 def all_keys() -> list[str]:
@@ -88,7 +98,7 @@ def test_every_setting_is_free_guarded_or_fatal(key):
     before, after = identify(ProjectSettings(), CONTENT), identify(changed(key), CONTENT)
     differences = [d for d in before.differences(after) if d.key == key]
     table = key.partition(".")[0]
-    if key in FREE or table in ("corpus", "vocab", "evaluate"):
+    if key in FREE or table in ("corpus", "vocab", "evaluate", "collaborate"):
         assert classify(key) is Kind.FREE
         assert before.differences(after) == ()
         assert before.fingerprint == after.fingerprint
