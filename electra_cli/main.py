@@ -112,6 +112,6 @@ def build_app() -> typer.Typer:
 app = build_app()
 
 
-def run() -> NoReturn:
-    """Entry point of the console script and of `python -m electra_cli`."""
-    sys.exit(_boundary.run(app, sys.argv[1:]))
+def run(release: Callable[[], None] = lambda: None) -> NoReturn:
+    """Run the command line and exit; `release` lets through what was held back until the boundary stands."""
+    sys.exit(_boundary.run(app, sys.argv[1:], release))

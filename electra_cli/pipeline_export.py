@@ -14,8 +14,8 @@ from electra_cli.pipeline_runs import (
     read_json,
     run_facts,
 )
-from electra_cli.progress import Progress
-from electra_cli.project import Project, changed_settings
+from electra_cli.progress import Progress, Silent
+from electra_cli.project import Project, changed_settings, expanded_path, real_path
 
 if TYPE_CHECKING:
     from electra_cli.data.vocabulary import Vocabulary
@@ -40,9 +40,9 @@ def export_run(
 
     source = run if run is not None else newest_run(project)
     facts = run_facts(source)
-    target = out if out is not None else facts.path / "export"
+    target = expanded_path(out) if out is not None else facts.path / "export"
     refuse_to_replace(target, project)
-    trained = load_trained(project, source)
+    trained = load_trained(project, source, progress)
     return export_model(
         trained.objective.exports(),
         trained.vocabulary,
@@ -63,18 +63,20 @@ class Trained:
     tokens: int
 
 
-def load_trained(project: Project, run: Path) -> Trained:
+def load_trained(project: Project, run: Path, progress: Progress | None = None) -> Trained:
     """The networks of a run or checkpoint in evaluation mode, with their vocabulary.
+
+    `progress` hears of damaged checkpoints that were passed over.
 
     InputError where the project's vocabulary is another one, CorruptError where the weights do not fit.
     """
     from electra_cli.data.vocabulary import load_vocabulary
     from electra_cli.objectives import find
     from electra_cli.objectives.base import VocabularyFacts
-    from electra_cli.training.checkpoint import checkpoint_folder, load_weights, read_state
+    from electra_cli.training.checkpoint import chosen_checkpoint, load_weights, read_state
     from electra_cli.training.weights import load_module_tensors
 
-    folder = checkpoint_folder(run)
+    folder = chosen_checkpoint(run, progress or Silent())
     state = read_state(folder)
     vocabulary = load_vocabulary(project.vocab_dir)
     if vocabulary.sha256 != state.vocabulary_sha256:
@@ -143,16 +145,16 @@ def refuse_to_replace(out: Path, project: Project) -> None:
 
     InputError for the root, the home folder, a repository, the project itself and the corpus.
     """
-    folder = out.expanduser().resolve()
-    corpus = [project.resolve(text).resolve() for text in corpus_files(project) if "://" not in text]
+    folder = real_path(expanded_path(out))
+    corpus = [real_path(project.resolve(text)) for text in corpus_files(project) if "://" not in text]
     reason = ""
     if folder == Path(folder.anchor):
         reason = "is the root of the file system"
-    elif folder == Path.home().resolve():
+    elif folder == real_path(expanded_path(Path("~"))):
         reason = "is your home folder"
     elif (folder / ".git").exists():
         reason = "is a git repository"
-    elif project.root.resolve().is_relative_to(folder):
+    elif real_path(project.root).is_relative_to(folder):
         reason = "holds the project"
     elif any(path.is_relative_to(folder) or folder.is_relative_to(path) for path in corpus):
         reason = "is part of the corpus, or holds it"

@@ -20,13 +20,17 @@ from electra_cli.project_recipes import is_recipe_file, nearest_recipes, recipe_
 from electra_cli.project_suggestions import did_you_mean, nearest
 from electra_cli.settings import ProjectSettings
 from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
+from electra_cli.settings_protocols import PROTOCOLS
 
 __all__ = [
     "Project",
     "changed_settings",
+    "chosen_defaults",
     "dump_toml",
+    "expanded_path",
     "load_project",
     "project_from_settings",
+    "real_path",
     "recipe_settings",
 ]
 
@@ -39,6 +43,25 @@ SIZE_DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "large": {"generator.width": 256, "masking.fraction": 0.25},
 }
 """Settings that follow from `model.size` where nobody set them (Clark et al. 2020, Table 6)."""
+
+CHOICE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "model.size": SIZE_DEFAULTS,
+    "evaluate.protocol": {
+        name: {f"evaluate.{key}": value for key, value in protocol.defaults.items()}
+        for name, protocol in PROTOCOLS.items()
+    },
+}
+"""Settings whose values bring defaults for others."""
+
+
+def chosen_defaults(key: str) -> dict[str, dict[str, object]]:
+    """Other defaults of a setting: {"size": {"large": 0.25}}, by the choice that brings them."""
+    found = {
+        choice.rpartition(".")[2]: {name: values[key] for name, values in known.items() if key in values}
+        for choice, known in CHOICE_DEFAULTS.items()
+    }
+    return {choice: values for choice, values in found.items() if values}
+
 
 _PATH_KEYS = frozenset(
     {
@@ -131,19 +154,19 @@ def load_project(
     outer = [layer_of(_from_working_folder(o, here, root)) for o in (*variables, *flags)]
     layers = [layer for layer in (file_layer, *outer) if layer is not None]
     merged, problems = _merge(layers)
-    size_keys = _fill_size_defaults(merged)
+    _fill_choice_defaults(merged)
     settings, found = _validate(merged)
     problems += found
     problems.sort(key=lambda problem: (problem.line is None, problem.line or 0))
     if problems or settings is None:
         raise _project_error(tuple(problems), shown, path)
-    return Project(settings, path, root, _origins(settings, merged, size_keys))
+    return Project(settings, path, root, _origins(settings, merged))
 
 
 def recipe_settings(name: str) -> ProjectSettings:
     """The settings of a ready-made pipeline, untouched; the defaults where there is none of that name."""
     merged, _ = _merge([Layer({"project": {"recipe": name}}, "")] if recipe_path(name) else [])
-    _fill_size_defaults(merged)
+    _fill_choice_defaults(merged)
     settings, problems = _validate(merged)
     assert settings is not None and not problems, "a recipe is valid: a test loads each"
     return settings
@@ -180,6 +203,17 @@ def _rebased(key: str, value: object, here: Path) -> object:
     return str(_absolute_path(here / _expanded(value)))
 
 
+def expanded_path(path: Path) -> Path:
+    """With the home folder for a leading `~`; as it is where nobody has that name, or no home folder."""
+    return Path(_expanded(str(path)))
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path without links; a link that leads to itself stays."""
+    # Path.resolve raises for such a link.
+    return Path(os.path.realpath(path))
+
+
 def _expanded(text: str) -> str:
     # Path.expanduser raises where nobody has that name, or no home directory.
     return os.path.expanduser(text)  # noqa: PTH111
@@ -208,6 +242,8 @@ def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:
         if _differs(above.get("model.size"), base.values, "model", "size"):
             values.pop("generator", None)
             values.pop("masking", None)
+        if _differs(above.get("evaluate.protocol"), base.values, "evaluate", "protocol", default="electra"):
+            values.pop("evaluate", None)
         merged.add(Layer(values, base.source))
     elif isinstance(name, str):
         meant = did_you_mean(nearest_recipes(name)) or f"there are {', '.join(recipe_names())}"
@@ -221,22 +257,23 @@ def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:
     return merged, problems
 
 
-def _differs(wanted: object, recipe: Mapping[str, object], table: str, name: str) -> bool:
-    """Whether the person chose another objective or size than the recipe, whose values then do not apply."""
+def _differs(
+    wanted: object, recipe: Mapping[str, object], table: str, name: str, *, default: object = None
+) -> bool:
+    """Whether the person chose another objective, size or protocol than the recipe, whose values then go."""
     values = recipe.get(table)
-    return wanted is not None and isinstance(values, dict) and wanted != values.get(name, wanted)
+    own = values.get(name, default) if isinstance(values, dict) else None
+    return None not in (wanted, own) and wanted != own
 
 
-def _fill_size_defaults(merged: Merged) -> frozenset[str]:
-    size = merged.get("model.size")
-    filled = {
-        key: value
-        for key, value in SIZE_DEFAULTS.get(size if isinstance(size, str) else "", {}).items()
-        if merged.get(key) is None and isinstance(merged.values.get(key.partition(".")[0], {}), dict)
-    }
-    for key, value in filled.items():
-        merged.add(layer_of(Override(key, value, f"default for size {size}")))
-    return frozenset(filled)
+def _fill_choice_defaults(merged: Merged) -> None:
+    for choice, known in CHOICE_DEFAULTS.items():
+        chosen = merged.get(choice)
+        for key, value in known.get(chosen if isinstance(chosen, str) else "", {}).items():
+            table = merged.values.get(key.partition(".")[0], {})
+            if merged.get(key) is None and isinstance(table, dict):
+                word = choice.rpartition(".")[2]
+                merged.add(layer_of(Override(key, value, f"default for {word} {chosen}")))
 
 
 def _validate(merged: Merged) -> tuple[ProjectSettings | None, list[Problem]]:
@@ -279,7 +316,7 @@ def _project_error(problems: tuple[Problem, ...], shown: str, path: Path | None)
     )
 
 
-def _origins(settings: ProjectSettings, merged: Merged, size_keys: frozenset[str]) -> dict[str, str]:
+def _origins(settings: ProjectSettings, merged: Merged) -> dict[str, str]:
     """The origin of every setting, the objective's own keys included."""
     names = [name for name in known_keys(settings.objective.use) if name.count(".") == 1]
     names += [f"objective.{name}" for name in settings.objective.model_extra or {}]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from electra_cli.errors import UsageError
-from electra_cli.project import SIZE_DEFAULTS, Project
+from electra_cli.project import Project, chosen_defaults
 from electra_cli.project_dump import toml_value
 from electra_cli.project_keys import Key, known_keys, tables
 from electra_cli.project_problems import unknown_key
@@ -43,14 +43,14 @@ def _of_setting(key: Key, project: Project) -> Explanation:
         "meaning": key.meaning,
         "allowed": key.allowed,
         "default": default if not isinstance(default, list) else list(default),
-        "by_size": {size: known[key.name] for size, known in SIZE_DEFAULTS.items() if key.name in known},
     }
+    others = chosen_defaults(key.name)
+    values |= {f"by_{choice}": known for choice, known in others.items()}
     lines = [f"{key.name}   {key.meaning}", f"  allowed   {key.allowed}"]
     if default is not None:
         lines.append(f"  default   {toml_value(default)}")
-    for size, known in SIZE_DEFAULTS.items():
-        if key.name in known:
-            lines.append(f"            {toml_value(known[key.name])} for size {size}")
+    for choice, known in others.items():
+        lines += [f"            {toml_value(value)} for {choice} {name}" for name, value in known.items()]
     if key.name in project.origins:
         values |= {"value": value, "origin": project.origins[key.name]}
         lines.append(f"  now       {toml_value(value)}   from {project.origins[key.name]}")

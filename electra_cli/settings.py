@@ -263,7 +263,7 @@ class OwnTask(Settings):
     metric: Literal["accuracy", "f1", "macro_f1", "matthews", "spearman", "pearson"] = "accuracy"
     """Headline metric."""
     epochs: Count = 3
-    """Passes over the training file."""
+    """Passes over the training file; protocol "sentiment": at most 50, and this sets another limit."""
 
 
 GLUE_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -278,7 +278,7 @@ class Evaluate(Settings):
     """Folder with a folder a task."""
     seeds: Count = 5
     """Fine-tuning runs a task, with seeds 0, 1, …"""
-    protocol: str = "electra"
+    protocol: Literal["electra", "sentiment"] = "electra"
     """Named set of fine-tuning conventions."""
     batch_size: Count = 32
     """Examples a step."""
@@ -289,13 +289,13 @@ class Evaluate(Settings):
     layer_decay: float = Field(0.0, ge=0, le=1)
     """Factor a layer from the top down; 0: by size (.8 small and base, .9 large)."""
     layer_decay_exponent: Literal["paper", "google"] = "paper"
-    """Top layer gets decay¹ (paper) or decay² (the official code)."""
+    """Top layer gets decay¹ (paper) or decay² (the official code); protocol "sentiment" has its own way."""
     weight_decay: float = Field(0.0, ge=0)
     """Decoupled weight decay."""
     warmup_fraction: Share = 0.1
     """Share of the steps with rising learning rate."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout while fine-tuning, also before the classifier."""
+    """Dropout while fine-tuning, also before the classifier (protocol "sentiment": 0.3 in its own)."""
     swap_pairs: bool = True
     """Train MRPC and STS-B on both orders of each pair."""
     task: list[OwnTask] = Field(default_factory=list)

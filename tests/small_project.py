@@ -73,7 +73,7 @@ def write_corpus(folder: Path, num_documents: int = 160) -> Path:
 
 
 def write_tasks(folder: Path, num_train: int = 48, num_dev: int = 24) -> Path:
-    """SST-2, MNLI, RTE, MRPC and STS-B with GLUE's own file names, columns and quirks.
+    """SST-2, MNLI, RTE, MRPC and STS-B with GLUE's own file names, columns and quirks, and merged sentiment.
 
     A sentence is good, and a pair fits, by what the (second) sentence's subject is.
     """
@@ -109,6 +109,7 @@ def write_tasks(folder: Path, num_train: int = 48, num_dev: int = 24) -> Path:
         }
         for name, (columns, rows) in tables.items():
             _table(folder / name / f"{split}.tsv", columns, rows)
+        _sentiment(folder / "sentiment", split, chosen[:12], kind)
         num_labels = 1 if split == "train" else 5
         columns = [*pair_meta, *(f"label{number + 1}" for number in range(num_labels)), "gold_label"]
         rows = [
@@ -134,6 +135,14 @@ def write_pairs(folder: Path, num_pairs: int = 12) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
+
+
+def _sentiment(folder: Path, split: str, texts: list[str], kinds: list[int]) -> None:
+    classes = ("negative", "neutral", "positive")
+    rows = [f'"{text}",{classes[k % 3]},sst_local\n' for text, k in zip(texts, kinds, strict=False)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("train_all",) if split == "train" else ("val_all", "test_all"):
+        (folder / f"{name}.csv").write_text("sentence,label,source\n" + "".join(rows), encoding="utf-8")
 
 
 def _table(path: Path, columns: list[str], rows: list[list[str]]) -> None:

@@ -51,6 +51,49 @@ def test_acceptance_2_every_help_is_narrow_and_imports_nothing_heavy() -> None:
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
 
 
+def test_a_help_text_names_no_type_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in COMMANDS:
+        _boundary.run(main.app, [*words, "--help"])
+    shown = capsys.readouterr().out
+    assert "CORPUS" in shown
+    assert not re.findall(r"list\[|\bTEXT\b|\bstr\b|None\b|<(?!auto\|)[^>]*>", shown)
+
+
+@pytest.mark.parametrize(
+    "module", ["electra_cli.main", "typer", "electra_cli.commands.status", "electra_cli.project", "pydantic"]
+)
+def test_ctrl_c_while_modules_are_imported_ends_like_any_other(module: str, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "sys.argv = ['electra', 'config', 'show']\n"
+        "from electra_cli.__main__ import run\n"
+        "run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (ExitCode.INTERRUPTED, "")
+    assert "stopped by Ctrl-C" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_background_job_that_ignores_ctrl_c_keeps_ignoring_it(tmp_path: Path) -> None:
+    script = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "sys.argv = ['electra', '--version']\n"
+        "from electra_cli.__main__ import run\n"
+        "try:\n"
+        "    run()\n"
+        "finally:\n"
+        "    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+
+
 def test_brackets_in_a_help_text_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     assert _boundary.run(main.app, ["export", "--help"]) == 0
     assert "[RUN]" in capsys.readouterr().out

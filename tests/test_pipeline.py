@@ -220,6 +220,10 @@ def test_security_S11_no_output_goes_where_it_would_destroy(
         with pytest.raises(InputError, match="nothing is written there"):
             refuse_to_replace(wrong, project)
     refuse_to_replace(root / "out", project)
+    # Nobody has that name, and a link that leads to itself leads nowhere.
+    (root / "loop").symlink_to("loop")
+    for strange in (Path("~nobody-of-that-name/x"), root / "loop"):
+        refuse_to_replace(strange, project)
     # A name that only begins like the corpus is another folder.
     refuse_to_replace(root / "corpus_export", project)
 

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,12 +54,14 @@ class Heard(Silent):
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.codes: list[str] = []
+        self.warnings: list[str] = []
 
     def message(self, text: str) -> None:
         self.messages.append(text)
 
     def warning(self, text: str, *, code: str = "") -> None:
         self.codes.append(code)
+        self.warnings.append(text)
 
 
 def train(project: Project, progress: Progress) -> Path:
@@ -127,6 +130,34 @@ def test_a_checkpoint_is_exported_with_its_own_step(
     out = tmp_path / "out"
     export_run(project, run / "checkpoints" / "step-00000002", out, Silent(), self_check=False)
     assert read(out / "export.json")["step"] == 2
+
+
+def test_a_damaged_newest_checkpoint_is_named_with_the_one_that_serves(
+    finished: tuple[Project, Path, Heard], tmp_path: Path
+) -> None:
+    project, run, _ = finished
+    copied = tmp_path / "damaged"
+    shutil.copytree(run, copied)
+    weights = copied / "checkpoints" / "step-00000003" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    heard = Heard()
+    out = tmp_path / "out"
+    export_run(project, copied, out, heard, self_check=False)
+    assert read(out / "export.json")["step"] == 2
+    (warning,) = heard.warnings
+    assert "step-00000003" in warning and "going back to step-00000002" in warning
+    assert "damaged-checkpoint" in heard.codes
+
+
+def test_a_home_folder_of_nobody_is_a_folder_like_any_other(
+    finished: tuple[Project, Path, Heard], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, run, _ = finished
+    monkeypatch.chdir(tmp_path)
+    export_run(project, run, Path("~nobody-of-that-name/x"), Silent(), self_check=False)
+    assert (tmp_path / "~nobody-of-that-name" / "x" / "encoder" / "config.json").is_file()
 
 
 def test_trained_networks_come_back_as_they_were(finished: tuple[Project, Path, Heard]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from electra_cli.models.sizes import SIZES, Size
-from electra_cli.project import SIZE_DEFAULTS
+from electra_cli.project import chosen_defaults
 from electra_cli.project_dump import toml_value
 from electra_cli.project_keys import Key, item_class, known_keys
 from electra_cli.settings import ProjectSettings, Settings
@@ -77,12 +77,12 @@ def _default(key: Key) -> str:
     if item_class(key.field) is not None:
         return "none"
     text = f"`{_cell(toml_value(key.default))}`"
-    by_size = [
-        f"`{toml_value(known[key.name])}` for {size}"
-        for size, known in SIZE_DEFAULTS.items()
-        if key.name in known
+    others = [
+        f"`{_cell(toml_value(value))}` for {name}"
+        for known in chosen_defaults(key.name).values()
+        for name, value in known.items()
     ]
-    return ", ".join([text, *by_size])
+    return ", ".join([text, *others])
 
 
 def _cell(text: str) -> str:

@@ -24,8 +24,13 @@ CLOSED_PIPE = 128 + 13
 """What a shell reports for a process that SIGPIPE ended."""
 
 
-def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code; never raises."""
+def run(
+    app: Callable[..., object], arguments: Sequence[str], release: Callable[[], None] = lambda: None
+) -> int:
+    """Run the command line and return its exit code; never raises.
+
+    `release` is called inside the boundary, before the command: it may raise a Ctrl-C that was held back.
+    """
     for stream in (sys.stdout, sys.stderr):
         # A terminal in another encoding gets escapes instead of a UnicodeEncodeError.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
@@ -37,6 +42,7 @@ def run(app: Callable[..., object], arguments: Sequence[str]) -> int:
     command = " ".join(words[: 2 if words[:1] in (["config"], ["runs"]) else 1]) or "electra"
     output = _wanted_format(arguments)
     try:
+        release()
         code = app(args=list(arguments), prog_name="electra", standalone_mode=False)
         sys.stdout.flush()
         # Typer turns Ctrl-C into this code.

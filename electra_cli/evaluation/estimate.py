@@ -20,7 +20,8 @@ class Work:
     dev: Sequence[Examples]
     num_passes: int
     """Passes over the training examples, all seeds together; both orders of a pair count twice."""
-    num_seeds: int
+    num_scorings: int
+    """Passes over the dev examples, all seeds together."""
 
 
 def _tokens(examples: Examples, encoder: TextEncoder, max_length: int) -> float:
@@ -34,7 +35,7 @@ def estimate_seconds(works: Sequence[Work], encoder: TextEncoder, max_length: in
     for work in works:
         seconds += pace.train * work.num_passes * _tokens(work.train, encoder, max_length)
         seconds += sum(
-            pace.score * work.num_seeds * _tokens(examples, encoder, max_length) for examples in work.dev
+            pace.score * work.num_scorings * _tokens(examples, encoder, max_length) for examples in work.dev
         )
     return seconds
 

@@ -21,6 +21,9 @@ Targets = NDArray[np.float64]
 
 _SHOWN_BAD_ROWS = 5
 
+MOST_SOURCES = 20
+"""Sources of one set that get scores of their own, at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
@@ -38,6 +41,8 @@ class Examples:
     """Rows left out, by reason."""
     bad_rows: tuple[BadRow, ...] = ()
     """Unusable rows left out on request."""
+    sources: tuple[str, ...] | None = None
+    """Where each example is from, in a set of several sources."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -63,7 +68,28 @@ class Examples:
             pairs=None if self.pairs is None else self.pairs[:limit],
             target_N=None if self.target_N is None else self.target_N[:limit],
             indices=self.indices[:limit],
+            sources=None if self.sources is None else self.sources[:limit],
         )
+
+
+def merged(parts: Mapping[str, Examples], order_N: NDArray[np.int64]) -> Examples:
+    """Labelled single texts of several sources as one split: example i is number `order_N[i]` of all."""
+    texts = [text for part in parts.values() for text in part.texts]
+    sources = [name for name, part in parts.items() for _ in part.texts]
+    targets = [part.target_N for part in parts.values() if part.target_N is not None]
+    skipped: Counter[str] = Counter()
+    for part in parts.values():
+        skipped.update(part.skipped)
+    return Examples(
+        source=" + ".join(part.source for part in parts.values()),
+        texts=tuple(texts[place] for place in order_N),
+        pairs=None,
+        target_N=np.concatenate(targets)[order_N],
+        indices=tuple(map(str, range(len(texts)))),
+        skipped=dict(skipped),
+        bad_rows=tuple(row for part in parts.values() for row in part.bad_rows),
+        sources=tuple(sources[place] for place in order_N),
+    )
 
 
 def _class_of(task: Task, label: str) -> int | None:
@@ -174,7 +200,14 @@ def _collected(
         indices=tuple(str(n) if row.index is None else row.index for n, row in enumerate(kept)),
         skipped=dict(skipped),
         bad_rows=tuple(bad),
+        sources=_sources_of(kept),
     )
+
+
+def _sources_of(rows: list[Row]) -> tuple[str, ...] | None:
+    """The sources that the rows name; `None` for none, and for so many that the column means another."""
+    sources = tuple(row.source or "" for row in rows)
+    return sources if any(sources) and len(set(sources)) <= MOST_SOURCES else None
 
 
 def bad_rows_error(source: str, bad: list[BadRow]) -> InputError:

@@ -6,26 +6,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from electra_cli import durable
+from electra_cli.evaluation.answers_file import ENDING, write_answers
+from electra_cli.evaluation.builtin_tasks import choose
 from electra_cli.evaluation.estimate import Work, estimate_seconds, in_words
 from electra_cli.evaluation.finetune import measure_pace, num_steps
 from electra_cli.evaluation.kept import KeptRuns
 from electra_cli.evaluation.own_tasks import own_task
+from electra_cli.evaluation.place import Place
 from electra_cli.evaluation.precision import Arithmetic, choose_arithmetic
+from electra_cli.evaluation.predict import Answers, labels_of
 from electra_cli.evaluation.request import Request, check_threshold_names
 from electra_cli.evaluation.results import DataFacts, Results, RunScore, TaskResult
 from electra_cli.evaluation.results_file import write_results
 from electra_cli.evaluation.setup import Setup
-from electra_cli.evaluation.sources import Place, TaskData, load_task
+from electra_cli.evaluation.sources import TaskData, load_task
 from electra_cli.evaluation.subject import load_start, load_subject, results_folder
 from electra_cli.evaluation.task_runs import is_saved, prepare, prepare_training, run_seed, save_if_best
-from electra_cli.evaluation.tasks import GLUE, Task, choose
+from electra_cli.evaluation.tasks import GLUE, Task
 from electra_cli.optimization.device import resolve_device
 from electra_cli.optimization.memory import naming_memory_shortage
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 
-MODELS, RUNS = "fine_tuned", "runs"
-"""Folders of the fine-tuned models and of the finished runs, below the results."""
+MODELS, RUNS, ANSWERS = "fine_tuned", "runs", "answers"
+"""Folders of the fine-tuned models, the finished runs and their answers, below the results."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,8 @@ def _describe(loaded: Sequence[TaskData], setup: Setup, request: Request, progre
         for examples in (data.train, *data.dev.values()):
             for reason, number in examples.skipped.items():
                 progress.message(f"       {examples.source}: {number:,} rows left out, {reason}")
+        for remark in data.remarks:
+            progress.warning(f"{data.task.title}, {remark}", code="data-remark")
 
 
 class _Evaluation:
@@ -149,29 +155,43 @@ class _Evaluation:
         durable.remove_leftovers(folder)
         durable.remove_leftovers(folder / RUNS)
         durable.remove_leftovers(folder / MODELS)
+        durable.remove_leftovers(folder / ANSWERS)
         self.setup, self.request, self.folder = setup, request, folder
         self.seeds, self.progress = seeds, progress
         self.kept = KeptRuns(folder / RUNS)
 
     def finished(self, data: TaskData, seed: int) -> dict[str, RunScore] | None:
-        """A kept run, unless its model is asked for and nowhere on disk."""
+        """A kept run, unless its model or its answers are asked for and nowhere on disk."""
         scores = self.kept.load(data.task.name, seed, self.setup.key(data, seed))
         if scores is None or set(scores) != set(data.dev):
             return None
         models = self.folder / MODELS / data.task.name
         if self.request.save_models and not is_saved(models, data, self.setup, scores):
             return None
+        is_failed = any(score.status == "failed" for score in scores.values())
+        if self.setup.protocol.keeps_answers and not is_failed:
+            paths = [self.answers_path(data, name, seed) for name in data.dev]
+            if not all(path.is_file() for path in paths):
+                return None
         return scores
+
+    def answers_path(self, data: TaskData, split: str, seed: int) -> Path:
+        """Where the answers of a run to one dev split are kept."""
+        key = self.setup.key(data, seed)
+        return self.folder / ANSWERS / f"{split}-{seed}-{key[:16]}{ENDING}"
 
     def say_how_long(self, loaded: Sequence[TaskData]) -> None:
         """Time a few steps on the first task and tell what all pending runs will take."""
         works: list[Work] = []
+        num_runs = 0
         for data in loaded:
             pending = sum(self.finished(data, seed) is None for seed in self.seeds)
-            passes = pending * data.task.epochs * (2 if self.setup.is_swapped(data.task) else 1)
+            epochs = self.setup.recipe(data.task).epochs
+            passes = pending * epochs * (2 if self.setup.is_swapped(data.task) else 1)
             dev = list(data.dev.values())
-            works.append(Work(train=data.train, dev=dev, num_passes=passes, num_seeds=pending))
-        num_runs = sum(work.num_seeds for work in works)
+            num_scorings = pending * (epochs if self.setup.protocol.patience else 1)
+            works.append(Work(train=data.train, dev=dev, num_passes=passes, num_scorings=num_scorings))
+            num_runs += pending
         num_kept = len(self.seeds) * len(loaded) - num_runs
         if num_kept:
             self.progress.message(f"kept   {num_kept} finished runs from {self.folder / RUNS}")
@@ -184,7 +204,8 @@ class _Evaluation:
             pace = measure_pace(self.setup.classifier(first.task), training, recipe, self.setup.arithmetic)
         seconds = estimate_seconds(works, self.setup.subject.text_encoder, self.setup.max_length, pace)
         runs = "1 run" if num_runs == 1 else f"{num_runs} runs"
-        self.progress.message(f"time   about {in_words(seconds)} for {runs} (3 steps timed)")
+        about = "at most about" if self.setup.protocol.patience else "about"
+        self.progress.message(f"time   {about} {in_words(seconds)} for {runs} (3 steps timed)")
 
     def run_task(self, data: TaskData) -> list[TaskResult]:
         """Every seed of a task, and a result for each of its dev splits."""
@@ -192,14 +213,16 @@ class _Evaluation:
         prepared = None
         by_seed: dict[int, Mapping[str, RunScore]] = {}
         for seed in self.seeds:
-            scores = self.finished(data, seed)
+            scores: Mapping[str, RunScore] | None = self.finished(data, seed)
             if scores is None:
                 prepared = prepare(data, self.setup) if prepared is None else prepared
                 steps = num_steps(len(prepared.training.encoded), self.setup.recipe(task))
                 self.progress.begin(f"{task.title} seed {seed}", steps, "steps")
                 with fitting_into_memory(self.setup):
-                    scores = run_seed(prepared, self.setup, seed, self.progress.advance)
+                    outcome = run_seed(prepared, self.setup, seed, self.progress.advance)
+                scores = outcome.scores
                 self.progress.end()
+                self._keep_answers(data, seed, outcome.answers)
                 if self.request.save_models:
                     save_if_best(self.folder / MODELS / task.name, prepared, self.setup, seed, scores)
                 self.kept.save(task.name, seed, self.setup.key(data, seed), scores)
@@ -214,6 +237,13 @@ class _Evaluation:
             )
             for name in data.dev
         ]
+
+    def _keep_answers(self, data: TaskData, seed: int, answers: Mapping[str, Answers]) -> None:
+        for split, one in answers.items():
+            labels = labels_of(data.task, data.dev[split])
+            key = self.setup.key(data, seed)
+            stored = one.stored(task=data.task.name, split=split, model=key, labels=labels)
+            write_answers(self.answers_path(data, split, seed), stored)
 
     def _report(self, seed: int, scores: Mapping[str, RunScore]) -> None:
         for name, score in scores.items():
@@ -249,4 +279,5 @@ def _data_facts(data: TaskData, name: str, limit: int) -> DataFacts:
         skipped=skipped,
         bad_rows={examples.source: examples.bad_rows for examples in files if examples.bad_rows},
         limit=limit,
+        remarks=data.remarks,
     )

@@ -2,6 +2,8 @@
 
 # N examples, C outputs
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,12 +40,14 @@ def judge(
     seed: int,
     seconds: float,
     failure: str = "",
+    sources: Sequence[str] | None = None,
 ) -> RunScore:
     """The run's score on one dev split.
 
     "failed": training or an answer was not finite. "undefined": the metric has no value. "degenerate": one
     class for every example although the labels differ, which is the score of no model at all. `output_NC` is
-    `None` only with a `failure`.
+    `None` only with a `failure`. With `sources`, one an example, the headline metric of each stands among the
+    metrics, as `macro_f1:dynasent_r1`.
     """
     names = (task.metric, *task.other_metrics)
     if not failure and (output_NC is None or not np.all(np.isfinite(output_NC))):
@@ -72,6 +76,11 @@ def judge(
         reason = f"every answer is {answer!r}, which {100 * share:.1f} % of the labels are"
     elif headline.reason:
         status = "undefined"
+    for source in sorted(set(sources or ())):
+        is_from_N = np.array([one == source for one in sources or ()])
+        scores[f"{task.metric}:{source}"] = compute(
+            task.metric, truth_N[is_from_N], predicted_N[is_from_N], positive=positive
+        )
     return RunScore(
         seed=seed,
         value=headline.value,

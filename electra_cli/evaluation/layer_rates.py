@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import nn
 
+from electra_cli.errors import ProjectError
 from electra_cli.evaluation.classifier import Classifier
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.optimization.optimizer import UNCORRECTED_STEP, undecayed_parameters
 from electra_cli.settings import Evaluate
+from electra_cli.settings_protocols import PROTOCOLS, Exponent, Protocol
 
-Exponent = Literal["paper", "google"]
+_TOP_LAYER_EXPONENT: dict[Exponent, int] = {"top": 0, "paper": 1, "google": 2}
 
 _BY_SIZE = {"small": (3e-4, 0.8), "base": (1e-4, 0.8), "large": (5e-5, 0.9)}
 
@@ -47,12 +48,23 @@ def size_of(config: EncoderConfig) -> str:
 
 
 def choose_rates(settings: Evaluate, config: EncoderConfig) -> Rates:
-    """The settings' rates, and the size's where they are 0."""
+    """The settings' rates, and the size's where they are 0.
+
+    Raises ProjectError for an exponent where the protocol has one of its own.
+    """
     learning_rate, layer_decay = _BY_SIZE[size_of(config)]
+    exponent = PROTOCOLS[settings.protocol].layer_decay_exponent
+    if exponent is not None and settings.layer_decay_exponent != "paper":
+        raise ProjectError(
+            f'evaluate.layer_decay_exponent = "{settings.layer_decay_exponent}" would be ignored: '
+            f'protocol "{settings.protocol}" has its own',
+            key="evaluate.layer_decay_exponent",
+            hint="remove it, or choose another evaluate.protocol",
+        )
     return Rates(
         settings.learning_rate or learning_rate,
         settings.layer_decay or layer_decay,
-        settings.layer_decay_exponent,
+        exponent or settings.layer_decay_exponent,
     )
 
 
@@ -60,14 +72,15 @@ def rate_factors(num_layers: int, rates: Rates) -> list[tuple[str, float]]:
     """Name and factor of each group from the top: head, layer n … 1, embeddings.
 
     "paper": the top layer has decay¹ and the embeddings decay^(n+1). "google": one more everywhere below the
-    head, as in the official code, which still counts a pooler that it no longer has.
+    head, as in the official code, which still counts a pooler that it no longer has. "top": one less, so that
+    the top layer learns like the head.
     """
-    extra = 1 if rates.exponent == "google" else 0
+    top = _TOP_LAYER_EXPONENT[rates.exponent]
     layers = [
-        (f"layer {number}", rates.layer_decay ** (num_layers - number + 1 + extra))
+        (f"layer {number}", rates.layer_decay ** (num_layers - number + top))
         for number in range(num_layers, 0, -1)
     ]
-    return [("head", 1.0), *layers, ("embeddings", rates.layer_decay ** (num_layers + 1 + extra))]
+    return [("head", 1.0), *layers, ("embeddings", rates.layer_decay ** (num_layers + top))]
 
 
 def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
@@ -75,7 +88,7 @@ def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
     encoder = classifier.encoder
     lowest = encoder.parameters_below_the_layers()
     modules = [list(layer.parameters()) for layer in reversed(encoder.layers)]
-    members = [list(classifier.output.parameters()), *modules, lowest]
+    members = [list(classifier.head.parameters()), *modules, lowest]
     factors = rate_factors(len(encoder.layers), rates)
     groups = [
         RateGroup(name, factor, tuple(parameters))
@@ -86,19 +99,13 @@ def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
 
 
 def make_optimizer(
-    classifier: Classifier,
-    groups: Sequence[RateGroup],
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    bias_correction: bool,
+    classifier: Classifier, groups: Sequence[RateGroup], *, protocol: Protocol, weight_decay: float
 ) -> torch.optim.AdamW:
-    """AdamW with a parameter group for each rate; biases and LayerNorm are not decayed.
+    """AdamW with a parameter group for each rate; biases and LayerNorm are decayed if the protocol says so.
 
     Each group carries its `factor`; `set_learning_rate` multiplies it in.
     """
-    undecayed = undecayed_parameters(classifier)
+    undecayed = set() if protocol.decays_all else undecayed_parameters(classifier)
     made: list[dict[str, object]] = []
     for group in groups:
         decayed = [one for one in group.parameters if id(one) not in undecayed]
@@ -106,8 +113,8 @@ def make_optimizer(
         for chosen, decay in ((decayed, weight_decay), (plain, 0.0)):
             if chosen:
                 made.append({"params": chosen, "weight_decay": decay, "factor": group.factor})
-    optimizer = torch.optim.AdamW(made, lr=0.0, betas=betas, eps=eps, fused=True)
-    first_step = 0.0 if bias_correction else UNCORRECTED_STEP
+    optimizer = torch.optim.AdamW(made, lr=0.0, betas=protocol.betas, eps=protocol.eps, fused=True)
+    first_step = 0.0 if protocol.bias_correction else UNCORRECTED_STEP
     for parameter in classifier.parameters():
         optimizer.state[parameter] = {
             "step": torch.tensor(first_step, dtype=torch.float32, device=parameter.device),
@@ -117,7 +124,7 @@ def make_optimizer(
     return optimizer
 
 
-def set_learning_rate(optimizer: torch.optim.AdamW, learning_rate: float) -> None:
-    """Give every group its share of the head's rate."""
+def set_learning_rate(optimizer: torch.optim.AdamW, rate: float, least: float = 0.0) -> None:
+    """Give every group its share of the head's rate, on top of the least rate that all have."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate * group["factor"]
+        group["lr"] = least + rate * group["factor"]

@@ -34,10 +34,11 @@ def own_task(settings: OwnTask, resolve: Callable[[str], Path]) -> Task:
         text=(settings.text,),
         pair=(settings.pair,) if settings.pair else (),
         label=(settings.label,),
+        source=() if "source" in (settings.text, settings.pair, settings.label) else ("source",),
         labels=tuple(settings.labels),
         is_regression=is_regression,
         positive=settings.labels[-1] if settings.labels else "",
-        epochs=settings.epochs,
+        epochs=settings.epochs if "epochs" in settings.model_fields_set else 0,
         # `mixed` marks DynaSent sentences without a majority; it is a class only where it is named as one.
         skipped_labels=tuple(
             mark

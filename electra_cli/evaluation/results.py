@@ -39,6 +39,8 @@ class DataFacts:
     """By file, where `--skip-bad` left rows out."""
     limit: int = 0
     """Examples read of each split by `--limit`; 0: all."""
+    remarks: Sequence[str] = ()
+    """What a reader of the score must know about the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,7 @@ class TaskResult:
                 "num_dev": self.data.num_dev,
                 "limit": self.data.limit,
                 "skipped": dict(self.data.skipped),
+                "remarks": list(self.data.remarks),
                 "bad_rows": {
                     file: [{"line": row.line, "reason": row.reason} for row in rows]
                     for file, rows in self.data.bad_rows.items()
@@ -169,6 +172,9 @@ class Results:
         ]
         if faults:
             lines += ["", "Runs that are not in these statistics:", "", *faults]
+        remarks = dict.fromkeys(remark for result in self.tasks for remark in result.data.remarks)
+        if remarks:
+            lines += ["", "Of the data:", "", *(f"- {remark}" for remark in remarks)]
         lines += _published_lines(self.tasks)
         lines += ["", f"Protocol {self.protocol}; dev sets; {self.arithmetic}."]
         return "\n".join(lines) + "\n"
@@ -197,5 +203,5 @@ def _published_lines(results: Sequence[TaskResult]) -> list[str]:
     ]
     if not rows:
         return []
-    head = ["", "Published dev scores:", "", "| task | system | score | statistic | source |"]
+    head = ["", "Published scores:", "", "| task | system | score | statistic | source |"]
     return [*head, "|---|---|---|---|---|", *rows]

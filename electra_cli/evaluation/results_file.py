@@ -55,6 +55,7 @@ def _task_result(name: str, entry: Mapping[str, object]) -> TaskResult:
             num_dev=data["num_dev"],
             limit=data["limit"],
             skipped=data["skipped"],
+            remarks=tuple(data["remarks"]),
             bad_rows={
                 file: [BadRow(row["line"], row["reason"]) for row in rows]
                 for file, rows in data["bad_rows"].items()

@@ -1,6 +1,6 @@
 """A fine-tuned model on disk: encoder in Hugging Face's form, our head beside it.
 
-The head is a file of its own (`head.safetensors`: weight, bias) because the sequence classifiers of
+The head is a file of its own (`head.safetensors`) because the sequence classifiers of
 transformers have another head; `encoder` alone loads with `AutoModel`.
 """
 
@@ -14,10 +14,12 @@ from safetensors import SafetensorError
 
 from electra_cli import durable
 from electra_cli.errors import CorruptError, InputError
-from electra_cli.evaluation.classifier import Classifier
-from electra_cli.evaluation.tasks import GLUE, Task
+from electra_cli.evaluation.builtin_tasks import BUILTIN
+from electra_cli.evaluation.classifier import Classifier, num_outputs_of
+from electra_cli.evaluation.tasks import Task
 from electra_cli.models.folder_files import read_json
 from electra_cli.models.folders import encoder_folder, load_encoder, write_folder
+from electra_cli.settings_protocols import PROTOCOLS
 
 MARK = "fine_tuned.json"
 """The file by which such a folder is known."""
@@ -37,6 +39,8 @@ class FineTunedFacts:
     seed: int
     value: float | None
     """Its dev score, on the task's headline metric."""
+    protocol: str
+    """The conventions it was fine-tuned by, which say what its head is."""
     key: str
     """Identifies the runs it is the best of: model, data and settings, not the seed."""
 
@@ -59,8 +63,8 @@ def save_fine_tuned(folder: Path, classifier: Classifier, facts: FineTunedFacts,
         labels["id2label"] = {str(number): name for number, name in enumerate(task.classes)}
         labels["label2id"] = {name: number for number, name in enumerate(task.classes)}
     head = {
-        "weight": classifier.output.weight.detach().to("cpu", torch.float32).contiguous(),
-        "bias": classifier.output.bias.detach().to("cpu", torch.float32).contiguous(),
+        name: value.detach().to("cpu", torch.float32).contiguous()
+        for name, value in classifier.head.state_dict().items()
     }
     with durable.writing_folder(folder, replace=True) as fresh:
         write_folder(fresh, replace(content, config=dict(content.config) | labels))
@@ -87,6 +91,7 @@ def _as_json(facts: FineTunedFacts) -> dict[str, object]:
         "sequence_length": facts.sequence_length,
         "seed": facts.seed,
         "value": facts.value,
+        "protocol": facts.protocol,
         "key": facts.key,
     }
 
@@ -115,7 +120,10 @@ def _facts(content: Mapping[str, object]) -> FineTunedFacts:
     if value is not None and not isinstance(value, int | float):
         raise TypeError("value is a number")
     name = str(content["task"])
-    known = GLUE.get(name)
+    known = BUILTIN.get(name)
+    protocol = str(content["protocol"])
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"there is no protocol {protocol!r}")
     task = Task(
         name=name,
         title=str(content["title"]),
@@ -126,6 +134,7 @@ def _facts(content: Mapping[str, object]) -> FineTunedFacts:
         positive=str(content["positive"]),
         is_regression=bool(content["is_regression"]),
         headerless=known.headerless if known is not None else (),
+        source=("source",) if known is None else known.source,
     )
     return FineTunedFacts(
         task=task,
@@ -133,6 +142,7 @@ def _facts(content: Mapping[str, object]) -> FineTunedFacts:
         sequence_length=length,
         seed=seed,
         value=None if value is None else float(value),
+        protocol=protocol,
         key=str(content["key"]),
     )
 
@@ -147,12 +157,12 @@ def load_fine_tuned(folder: Path) -> FineTuned:
     """The model with its head, for answering; raises as `read_facts` and `load_encoder` do."""
     facts = read_facts(folder)
     encoder = load_encoder(folder, dropout=0.0).encoder
-    num_outputs = 1 if facts.task.is_regression else len(facts.task.classes)
-    classifier = Classifier(encoder, num_outputs, 0.0)
+    head_name = PROTOCOLS[facts.protocol].head
+    classifier = Classifier(encoder, num_outputs_of(facts.task), 0.0, head_name)
     path = folder / HEAD
     try:
         head = safetensors.torch.load_file(path)
-        classifier.output.load_state_dict(head)
+        classifier.head.load_state_dict(head)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
     except (SafetensorError, RuntimeError) as error:

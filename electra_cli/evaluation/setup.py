@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
-from electra_cli.evaluation.classifier import Classifier
+from electra_cli.evaluation.classifier import Classifier, num_outputs_of
 from electra_cli.evaluation.finetune import Recipe
 from electra_cli.evaluation.kept import fingerprint
 from electra_cli.evaluation.layer_rates import choose_rates
@@ -14,8 +14,9 @@ from electra_cli.evaluation.sources import TaskData
 from electra_cli.evaluation.subject import Start, Subject
 from electra_cli.evaluation.tasks import Task
 from electra_cli.settings import Evaluate
+from electra_cli.settings_protocols import PROTOCOLS, Protocol
 
-_METHOD = 1
+_METHOD = 2
 """Raised when the same settings come to mean another computation; finished runs of older ones stay aside."""
 
 
@@ -33,16 +34,22 @@ class Setup:
         """Longest input in tokens: the setting, or the model's positions where it has fewer."""
         return min(self.settings.sequence_length, self.subject.max_length)
 
+    @property
+    def protocol(self) -> Protocol:
+        """The conventions of the runs."""
+        return PROTOCOLS[self.settings.protocol]
+
     def recipe(self, task: Task) -> Recipe:
         """The settings of a run; the learning rates by size where they are left open."""
         return Recipe(
-            epochs=task.epochs,
+            epochs=task.epochs or self.protocol.epochs,
             batch_size=self.settings.batch_size,
             rates=choose_rates(self.settings, self.subject.encoder.config),
             weight_decay=self.settings.weight_decay,
             warmup_fraction=self.settings.warmup_fraction,
             dropout=self.settings.dropout,
             sequence_length=self.max_length,
+            protocol=self.protocol,
         )
 
     def is_swapped(self, task: Task) -> bool:
@@ -59,8 +66,10 @@ class Setup:
 
     def classifier(self, task: Task) -> Classifier:
         """The encoder with a head for the task. All classifiers share the one encoder."""
-        num_outputs = 1 if task.is_regression else len(task.classes)
-        return Classifier(self.subject.encoder, num_outputs, self.settings.dropout).to(self.arithmetic.device)
+        protocol, settings = self.protocol, self.settings
+        dropout = settings.dropout if protocol.head_dropout is None else protocol.head_dropout
+        classifier = Classifier(self.subject.encoder, num_outputs_of(task), dropout, protocol.head)
+        return classifier.to(self.arithmetic.device)
 
     def key(self, data: TaskData, seed: int | None) -> str:
         """Identity of a run: the same key, the same outcome. `None`: of all seeds together."""
@@ -91,9 +100,12 @@ class Setup:
         """The settings that results.json records, and by which results may stand together."""
         facts: dict[str, object] = asdict(self.recipe(_ANY))
         facts.pop("epochs")
+        conventions = asdict(self.protocol)
+        for name in ("name", "defaults"):
+            conventions.pop(name)
+        facts["protocol"] = conventions | {"betas": list(self.protocol.betas)}
         facts |= {"swap_pairs": self.settings.swap_pairs}
         facts["init_from"] = None if self.start is None else self.start.sha256
-        facts["betas"] = list(self.recipe(_ANY).betas)
         return facts
 
 

@@ -1,33 +1,21 @@
 """Where a task's data lie: a folder of official files, the Hugging Face cache, or the Hub."""
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import cast
 
-from electra_cli.errors import InputError
-from electra_cli.evaluation import hub
-from electra_cli.evaluation.examples import Examples, read_examples, with_labels_of
-from electra_cli.evaluation.tables import ENDINGS, BadRow, Columns, Row, Table, open_table
-from electra_cli.evaluation.tasks import Split, Task, plain
+from electra_cli.evaluation.examples import Examples, merged, read_examples, with_labels_of
+from electra_cli.evaluation.hub_tables import hub_table
+from electra_cli.evaluation.place import Place
+from electra_cli.evaluation.remarks import remarks_on
+from electra_cli.evaluation.sentiment import is_treebank, open_treebank, published_order
+from electra_cli.evaluation.tables import Columns, Row, Table, open_table
+from electra_cli.evaluation.task_files import SplitFiles, found_files, task_folder
+from electra_cli.evaluation.tasks import Part, Role, Split, Task
 
-HUB_NAME = "nyu-mll/glue"
-
-_PARQUET_PART = re.compile(r"-\d{5}-of-\d{5}\.parquet")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where to look for data, and how strict to be with it."""
-
-    folder: Path
-    """Holds a folder a task, or is the folder of one."""
-    is_offline: bool = False
-    skip_bad: bool = False
-    limit: int = 0
-    """Examples read of each split, from its start; 0: all."""
+Opened = Table | Mapping[Part, Table]
+"""A split as one table, or one of each of its sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +28,8 @@ class TaskData:
     dev: dict[str, Examples]
     """By the name of the score."""
     source: str
+    remarks: tuple[str, ...] = ()
+    """What a reader of the scores must know about the data."""
 
     @property
     def sha256(self) -> str:
@@ -53,24 +43,34 @@ def load_task(task: Task, place: Place, *, extra: Task | None = None) -> TaskDat
     Raises InputError where the data are on neither disk nor Hub, for a missing file of a folder that exists,
     and for unusable rows; CorruptError for damaged files.
     """
-    tables = _open_splits(task, place, ("train", "dev"))
+    opened = _open_splits(task, place, ("train", "dev"))
     if extra is not None:
-        tables |= _open_splits(extra, place, ("dev",))
+        opened |= _open_splits(extra, place, ("dev",))
     train_split = next(split for split in task.splits if split.role == "train")
-    if not task.labels and not task.is_regression:
-        task = with_labels_of(task, tables[train_split])
-        tables[train_split] = _open_splits(task, place, ("train",))[train_split]
-    loaded = {
-        split: read_examples(task, table, split.role, skip_bad=place.skip_bad).first(place.limit)
-        for split, table in tables.items()
-    }
+    train_table = opened[train_split]
+    if not task.labels and not task.is_regression and isinstance(train_table, Table):
+        task = with_labels_of(task, train_table)
+        opened[train_split] = _open_splits(task, place, ("train",))[train_split]
+    whole = {split: _read(task, tables, split.role, place) for split, tables in opened.items()}
+    loaded = {split: examples.first(place.limit) for split, examples in whole.items()}
     dev = {split.result: examples for split, examples in loaded.items() if split.role == "dev"}
     return TaskData(
         task=task,
         train=loaded[train_split],
         dev=dev | _labelled_test(task, place),
         source=_source_of(task, place),
+        remarks=remarks_on(whole),
     )
+
+
+def _read(task: Task, opened: Opened, role: Role, place: Place) -> Examples:
+    if isinstance(opened, Table):
+        return read_examples(task, opened, role, skip_bad=place.skip_bad)
+    parts = {
+        part.source: read_examples(task, table, role, skip_bad=place.skip_bad)
+        for part, table in opened.items()
+    }
+    return merged(parts, published_order(sum(len(examples) for examples in parts.values())))
 
 
 def _labelled_test(task: Task, place: Place) -> dict[str, Examples]:
@@ -88,8 +88,11 @@ def _labelled_test(task: Task, place: Place) -> dict[str, Examples]:
 
 def load_test(task: Task, place: Place) -> dict[Split, Examples]:
     """The official test files of a task, labels ignored; raises InputError where one is missing."""
-    tables = _open_splits(task, place, ("test",))
-    return {split: read_examples(task, table, "test", skip_bad=False) for split, table in tables.items()}
+    strict = replace(place, skip_bad=False)
+    return {
+        split: _read(task, opened, "test", strict)
+        for split, opened in _open_splits(task, place, ("test",)).items()
+    }
 
 
 def load_texts(task: Task, path: Path, *, skip_bad: bool) -> Examples:
@@ -99,75 +102,37 @@ def load_texts(task: Task, path: Path, *, skip_bad: bool) -> Examples:
 
 def columns_of(task: Task) -> Columns:
     """What to read of the task's files. GLUE's own files and the Hub's differ in a few names."""
-    return Columns(text=task.text, pair=task.pair, label=task.label, headerless=task.headerless)
+    return Columns(
+        text=task.text, pair=task.pair, label=task.label, source=task.source, headerless=task.headerless
+    )
 
 
 def _source_of(task: Task, place: Place) -> str:
     if any(split.path is not None for split in task.splits):
         return str(next(split.path for split in task.splits if split.path is not None).parent)
     folder = task_folder(task, place.folder)
-    return f"{HUB_NAME} {task.name}" if folder is None else str(folder)
+    return f"{task.hub} {task.name}" if folder is None else str(folder)
 
 
-def _open_splits(task: Task, place: Place, roles: Sequence[str]) -> dict[Split, Table]:
+def _open_splits(task: Task, place: Place, roles: Sequence[str]) -> dict[Split, Opened]:
     wanted = [split for split in task.splits if split.role in roles]
     own = {split: split.path for split in wanted if split.path is not None}
     if own:
         return {split: open_table(path, columns_of(task)) for split, path in own.items()}
     folder = task_folder(task, place.folder)
     if folder is None:
-        return {split: _hub_table(task, split, place) for split in wanted}
+        return {split: hub_table(task, split, place) for split in wanted}
+    return {split: _opened(task, files) for split, files in found_files(task, folder, wanted).items()}
+
+
+def _opened(task: Task, files: SplitFiles) -> Opened:
+    columns = columns_of(task)
+    if files.whole:
+        return _joined([open_table(path, columns) for path in files.whole])
     return {
-        split: _joined([open_table(path, columns_of(task)) for path in paths])
-        for split, paths in _found_files(task, folder, wanted).items()
+        part: open_treebank(path) if is_treebank(part) else open_table(path, columns)
+        for part, path in files.parts.items()
     }
-
-
-def task_folder(task: Task, folder: Path) -> Path | None:
-    """The task's folder below `folder`, whatever its case and hyphens; `folder` itself if it is so named."""
-    names = {plain(name) for name in (task.name, task.title, *task.folders)}
-    if not folder.is_dir():
-        return None
-    below = sorted(entry for entry in folder.iterdir() if plain(entry.name) in names and entry.is_dir())
-    if below:
-        return below[0]
-    return folder if plain(folder.resolve().name) in names else None
-
-
-def _found_files(task: Task, folder: Path, wanted: Sequence[Split]) -> dict[Split, list[Path]]:
-    """The files of each split. Of two dev splits one may be missing; nothing else may."""
-    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    found = {split: paths for split in wanted if (paths := _files_of(split, files))}
-    missing = [split for split in wanted if split not in found]
-    has_dev = any(split.role == "dev" for split in found)
-    for split in missing:
-        if split.role != "dev" or not has_dev:
-            listed = ", ".join(file.name for file in files[:12]) or "nothing"
-            raise InputError(
-                f"{task.title}: no {split.role} file in {folder}; it holds {listed}",
-                path=folder,
-                hint=f"looked for {' or '.join(split.stems)} with "
-                + " ".join(ENDINGS)
-                + ", text also as .gz",
-            )
-    return found
-
-
-def _files_of(split: Split, files: Sequence[Path]) -> list[Path]:
-    by_name = {file.name.casefold(): file for file in files}
-    for stem in split.stems:
-        for ending in ENDINGS:
-            for name in (f"{stem}{ending}", f"{stem}{ending}.gz"):
-                if name.casefold() in by_name:
-                    return [by_name[name.casefold()]]
-        parts = [
-            file
-            for name, file in by_name.items()
-            if name.startswith(stem.casefold()) and _PARQUET_PART.fullmatch(name[len(stem) :])
-        ]
-        if parts:
-            return sorted(parts)
-    return []
 
 
 def _joined(tables: Sequence[Table]) -> Table:
@@ -175,44 +140,3 @@ def _joined(tables: Sequence[Table]) -> Table:
         return tables[0]
     rows = chain.from_iterable(table.rows for table in tables)
     return Table(tables[0].path, all(table.has_labels for table in tables), rows)
-
-
-def _hub_table(task: Task, split: Split, place: Place) -> Table:
-    config = split.hub_config or task.name
-    try:
-        dataset = hub.open_split(HUB_NAME, config, split.hub, is_offline=place.is_offline)
-    except hub.NotGivenError as error:
-        raise _not_found(task, config, place, str(error)) from error
-    folded = {name.casefold(): name for name in dataset.column_names}
-
-    def column(names: Sequence[str]) -> Sequence[object] | None:
-        name = next((folded[name.casefold()] for name in names if name.casefold() in folded), None)
-        return None if name is None else list(dataset[name])
-
-    texts, pairs = column(task.text), column(task.pair)
-    labels, indices = column(task.label), column(("idx",))
-    source = Path(f"{HUB_NAME} {config} {split.hub}")
-    if texts is None or (task.pair and pairs is None):
-        raise InputError(f"{source} has the columns {', '.join(dataset.column_names)}, not {task.text[-1]}")
-
-    def rows() -> Iterator[Row | BadRow]:
-        for number, text in enumerate(texts):
-            pair = None if pairs is None else pairs[number]
-            if not isinstance(text, str) or (pairs is not None and not isinstance(pair, str)):
-                yield BadRow(number + 1, "a text is null")
-                continue
-            label = None if labels is None or labels[number] is None else str(labels[number])
-            index = str(number if indices is None else indices[number])
-            yield Row(number + 1, text, cast("str | None", pair), label, index)
-
-    return Table(source, labels is not None, rows())
-
-
-def _not_found(task: Task, config: str, place: Place, why: str) -> InputError:
-    return InputError(
-        f"{task.title} is not on this machine, and {why}.\n"
-        f"  Looked in {place.folder / task.title}, the Hugging Face cache.",
-        path=place.folder / task.title,
-        hint=f"online: hf download {HUB_NAME} --repo-type dataset --include '{config}/*' "
-        f"--local-dir {place.folder}   or unzip GLUE's {task.title}.zip into {place.folder}/",
-    )

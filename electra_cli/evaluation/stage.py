@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from electra_cli.errors import InputError, UsageError
+from electra_cli.evaluation.builtin_tasks import choose
 from electra_cli.evaluation.glue import (
     MODELS,
     Report,
@@ -18,7 +19,6 @@ from electra_cli.evaluation.predict import predict_file
 from electra_cli.evaluation.request import Request
 from electra_cli.evaluation.saved import MARK, load_fine_tuned
 from electra_cli.evaluation.submission import SUBMITTED, load_test_files, write_submission
-from electra_cli.evaluation.tasks import choose
 from electra_cli.models.folder_files import CONFIG, read_json
 from electra_cli.models.folder_formats import encoder_config
 from electra_cli.progress import Progress

@@ -8,10 +8,11 @@ from pathlib import Path
 from electra_cli import durable
 from electra_cli.errors import InputError
 from electra_cli.evaluation.examples import Examples
+from electra_cli.evaluation.place import Place
 from electra_cli.evaluation.precision import Arithmetic
 from electra_cli.evaluation.predict import predict
 from electra_cli.evaluation.saved import load_fine_tuned
-from electra_cli.evaluation.sources import Place, load_test
+from electra_cli.evaluation.sources import load_test
 from electra_cli.evaluation.tasks import GLUE, Split
 from electra_cli.progress import Progress
 

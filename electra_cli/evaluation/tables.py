@@ -5,7 +5,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
@@ -27,6 +27,7 @@ class Row:
     pair: str | None
     label: str | None
     index: str | None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Columns:
     text: tuple[str, ...]
     pair: tuple[str, ...]
     label: tuple[str, ...]
+    source: tuple[str, ...] = ()
     headerless: tuple[Headerless, ...] = ()
 
 
@@ -53,6 +55,7 @@ class _Places:
     pair: int | None
     label: int | None
     index: int | None
+    source: int | None
     num_columns: int
     num_optional: int = 0
 
@@ -75,7 +78,7 @@ def open_table(path: Path, columns: Columns) -> Table:
     ending = _ending(path)
     if ending == ".parquet":
         return _parquet(path, columns)
-    lines = _lines(path)
+    lines = text_lines(path)
     if ending == ".jsonl":
         return _json_lines(path, lines, columns)
     # The STS benchmark calls its tab-separated files .csv.
@@ -123,7 +126,7 @@ def _open_bytes(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb"))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, from 1; only `\\n` and `\\r\\n` end one, and a byte order mark is dropped."""
     with _open_bytes(path) as file:
         number = 0
@@ -179,7 +182,7 @@ def _places(header: Sequence[str], columns: Columns) -> _Places | None:
         return None
     label = _place(header, columns.label)
     index = _place(header, ("index", "idx", "id"))
-    return _Places(text, pair, label, index, len(header))
+    return _Places(text, pair, label, index, _place(header, columns.source), len(header))
 
 
 def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: Columns) -> Table:
@@ -194,9 +197,7 @@ def _delimited(path: Path, records: Iterator[tuple[int, list[str]]], columns: Co
         if num_columns <= len(first[1]) <= num_columns + layout.num_optional:
             found = _places(layout.columns, columns)
             assert found is not None
-            places = _Places(
-                found.text, found.pair, found.label, found.index, num_columns, layout.num_optional
-            )
+            places = replace(found, num_optional=layout.num_optional)
             return Table(path, places.label is not None, _checked(_again(first, records), places))
     raise _no_columns(path, first[1], columns)
 
@@ -234,6 +235,7 @@ def _checked(records: Iterable[tuple[int, list[str]]], places: _Places) -> Itera
             None if places.pair is None else fields[places.pair],
             None if places.label is None else fields[places.label],
             None if places.index is None else fields[places.index],
+            None if places.source is None else fields[places.source],
         )
 
 
@@ -276,9 +278,10 @@ def _json_row(number: int, line: str, columns: Columns) -> Row | BadRow:
         found.append(value)
     label = next((fields[name] for name in columns.label if name in fields), None)
     index = next((fields[name] for name in ("index", "idx", "id") if name in fields), None)
+    source = next((fields[name] for name in columns.source if name in fields), None)
     text, pair = found
     assert text is not None
-    return Row(number, text, pair, _as_text(label), _as_text(index))
+    return Row(number, text, pair, _as_text(label), _as_text(index), _as_text(source))
 
 
 def _has_lone_surrogate(text: str) -> bool:
@@ -309,7 +312,7 @@ def _parquet(path: Path, columns: Columns) -> Table:
     places = _places(file.schema_arrow.names, columns)
     if places is None:
         raise _no_columns(path, file.schema_arrow.names, columns)
-    wanted = (places.text, places.pair, places.label, places.index)
+    wanted = (places.text, places.pair, places.label, places.index, places.source)
     names = [None if place is None else file.schema_arrow.names[place] for place in wanted]
 
     def rows() -> Iterator[Row | BadRow]:
@@ -319,12 +322,12 @@ def _parquet(path: Path, columns: Columns) -> Table:
                 values = [
                     [None] * batch.num_rows if n is None else batch.column(n).to_pylist() for n in names
                 ]
-                for text, pair, label, index in zip(*values, strict=True):
+                for text, pair, label, index, source in zip(*values, strict=True):
                     line += 1
                     if not isinstance(text, str) or (columns.pair and not isinstance(pair, str)):
                         yield BadRow(line, "a text is null or no text")
                     else:
-                        yield Row(line, text, pair, _as_text(label), _as_text(index))
+                        yield Row(line, text, pair, _as_text(label), _as_text(index), _as_text(source))
         except OSError as error:
             raise CorruptError(f"{path} is damaged after row {line}: {error}", path=path) from error
 

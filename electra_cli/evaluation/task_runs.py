@@ -1,6 +1,6 @@
 """The runs of one task: what they learn from, one seed after another, and the best model of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -11,14 +11,13 @@ from electra_cli.errors import CorruptError
 from electra_cli.evaluation.classifier import Classifier
 from electra_cli.evaluation.encoding import Encoded, encode, joined
 from electra_cli.evaluation.examples import Examples
-from electra_cli.evaluation.finetune import TrainingSet, answer, fine_tune
+from electra_cli.evaluation.finetune import Advance, Outputs, TrainingSet, answer, fine_tune, read, unheard
 from electra_cli.evaluation.judge import judge, score_scale
+from electra_cli.evaluation.predict import Answers, answers_of
 from electra_cli.evaluation.results import RunScore
 from electra_cli.evaluation.saved import MARK, FineTunedFacts, read_facts, save_fine_tuned
 from electra_cli.evaluation.setup import Setup
 from electra_cli.evaluation.sources import TaskData
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +62,26 @@ def _encode(examples: Examples, setup: Setup) -> Encoded:
     return encode(examples, setup.subject.text_encoder, setup.max_length)
 
 
-def run_seed(prepared: Prepared, setup: Setup, seed: int, advance: Advance) -> dict[str, RunScore]:
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """What one seed gave."""
+
+    scores: Mapping[str, RunScore]
+    """By dev split."""
+    answers: Mapping[str, Answers]
+    """By dev split, with pooled states; empty for a protocol that keeps none, and for a failed run."""
+
+
+def run_seed(prepared: Prepared, setup: Setup, seed: int, advance: Advance = unheard) -> RunOutcome:
     """One fine-tuning run and its score on each dev split; the classifier holds the weights afterwards."""
     task = prepared.data.task
     began = perf_counter()
+
+    def first_score() -> float | None:
+        name, encoded = next(iter(prepared.dev.items()))
+        output_NC = answer(prepared.classifier, encoded, setup.arithmetic)
+        return _judged(prepared, name, output_NC, seed, 0.0).value
+
     failure = fine_tune(
         prepared.classifier,
         setup.initial(task),
@@ -75,26 +90,45 @@ def run_seed(prepared: Prepared, setup: Setup, seed: int, advance: Advance) -> d
         seed,
         setup.arithmetic,
         advance,
+        first_score,
     )
-    outputs = {
-        name: answer(prepared.classifier, encoded, setup.arithmetic)
-        for name, encoded in prepared.dev.items()
-        if not failure
-    }
+    outputs: dict[str, Outputs] = {}
+    answers: dict[str, Answers] = {}
+    for name, encoded in prepared.dev.items() if not failure else ():
+        if not setup.protocol.keeps_answers:
+            outputs[name] = answer(prepared.classifier, encoded, setup.arithmetic)
+            continue
+        reading = read(prepared.classifier, encoded, setup.arithmetic)
+        outputs[name] = reading.output_NC
+        plain = answers_of(task, prepared.scale, prepared.data.dev[name], reading.output_NC)
+        answers[name] = replace(plain, state_ND=reading.state_ND)
     seconds = round(perf_counter() - began, 3)
-    scores: dict[str, RunScore] = {}
-    for name, examples in prepared.data.dev.items():
-        assert examples.target_N is not None
-        scores[name] = judge(
-            task,
-            examples.target_N,
-            outputs.get(name),
-            scale=prepared.scale,
-            seed=seed,
-            seconds=seconds,
-            failure=failure,
-        )
-    return scores
+    scores = {
+        name: _judged(prepared, name, outputs.get(name), seed, seconds, failure) for name in prepared.dev
+    }
+    return RunOutcome(scores=scores, answers=answers)
+
+
+def _judged(
+    prepared: Prepared,
+    name: str,
+    output_NC: Outputs | None,
+    seed: int,
+    seconds: float,
+    failure: str = "",
+) -> RunScore:
+    examples = prepared.data.dev[name]
+    assert examples.target_N is not None
+    return judge(
+        prepared.data.task,
+        examples.target_N,
+        output_NC,
+        scale=prepared.scale,
+        seed=seed,
+        seconds=seconds,
+        failure=failure,
+        sources=examples.sources,
+    )
 
 
 def headline(data: TaskData, scores: Mapping[str, RunScore]) -> float | None:
@@ -131,6 +165,7 @@ def save_if_best(
         sequence_length=setup.max_length,
         seed=seed,
         value=headline(prepared.data, scores),
+        protocol=setup.protocol.name,
         key=setup.key(prepared.data, None),
     )
     save_fine_tuned(folder, prepared.classifier, facts, setup.subject.folder)

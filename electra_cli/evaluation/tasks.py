@@ -5,18 +5,29 @@ for GLUE); inside the room a class is its place among the sorted names, so that 
 nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
-
-from electra_cli.errors import UsageError
 
 Role = Literal["train", "dev", "test"]
 
 NO_GOLD_LABEL = ("-", "-1")
 """Marks of rows on which the annotators did not agree, or whose label is withheld."""
+
+
+GLUE_HUB = "nyu-mll/glue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One of the sources that a split is put together from."""
+
+    source: str
+    """Its name in the results."""
+    stems: tuple[str, ...]
+    """Usual file names without their endings, or with the folder before them: "trees/train"."""
+    rows: int
+    """Labelled rows that the published set has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +47,10 @@ class Split:
     """The file itself, for a task of one's own."""
     official_rows: int = 0
     """Rows of the official test file, which the leaderboard insists on; 0 where there is none."""
+    parts: tuple[Part, ...] = ()
+    """What the file is put together from where only the sources are there."""
+    class_rows: tuple[int, ...] = ()
+    """Rows of each class in the published set, in the order of the sorted names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +76,10 @@ class Task:
     text: tuple[str, ...]
     pair: tuple[str, ...] = ()
     label: tuple[str, ...] = ("label",)
+    source: tuple[str, ...] = ()
+    """Column that names the source of a row; each source then has a score of its own."""
+    hub: str = GLUE_HUB
+    """Data set on the Hub."""
     folders: tuple[str, ...] = ()
     """Further names of its folder; the task's name and title are known anyway."""
     labels: tuple[str, ...] = ()
@@ -70,7 +89,8 @@ class Task:
     """Lowest and highest score allowed; `None`: whatever the training file spans."""
     positive: str = ""
     """The class whose F1 counts."""
-    epochs: int = 3
+    epochs: int = 0
+    """Passes over the training examples; 0: as many as the protocol says."""
     is_unordered: bool = False
     """The pair's order means nothing: trained on both orders."""
     headerless: tuple[Headerless, ...] = ()
@@ -287,25 +307,3 @@ SCORED_IN_GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "qnli", "rte"
 def plain(name: str) -> str:
     """A task's or folder's name without case, hyphens and underscores: "SST-2" and "sst2" are one."""
     return name.casefold().replace("-", "").replace("_", "").replace(" ", "")
-
-
-def choose(names: Sequence[str], own: Sequence[Task]) -> tuple[Task, ...]:
-    """The tasks of these names, in their order, without repeats; `mnli-m` and `mnli-mm` mean `mnli`.
-
-    Raises UsageError for an unknown name, with the nearest known one.
-    """
-    known = {plain(name): task for name, task in GLUE.items()} | {plain(task.name): task for task in own}
-    known |= {"mnlim": GLUE["mnli"], "mnlimm": GLUE["mnli"]}
-    chosen: dict[str, Task] = {}
-    for name in names:
-        task = known.get(plain(name))
-        if task is None:
-            near = get_close_matches(plain(name), known, n=1)
-            raise UsageError(
-                f"there is no task {name!r}",
-                hint=(f"did you mean {known[near[0]].name}? " if near else "")
-                + "known tasks: "
-                + ", ".join(sorted({task.name for task in known.values()})),
-            )
-        chosen[task.name] = task
-    return tuple(chosen.values())

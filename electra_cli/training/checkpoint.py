@@ -20,6 +20,7 @@ from torch import Tensor
 
 from electra_cli import durable
 from electra_cli.errors import CorruptError, InputError, StorageError
+from electra_cli.progress import Progress, Silent
 from electra_cli.settings import ProjectSettings
 
 FORMAT = 1
@@ -271,8 +272,18 @@ def newest_valid(checkpoints: Path, *, fingerprint: str | None = None) -> Found:
     return Found(None, tuple(damaged))
 
 
-def checkpoint_folder(path: Path) -> Path:
-    """The checkpoint that `path`, a run or a checkpoint, stands for: the newest valid one of a run."""
+def say_damaged(found: Found, progress: Progress) -> None:
+    """Name each damaged checkpoint that was passed over, and the one that serves in its place."""
+    instead = found.folder.name if found.folder is not None else "nothing: there is no older one"
+    for error in found.damaged:
+        progress.warning(f"{error.message}; going back to {instead}", code="damaged-checkpoint")
+
+
+def chosen_checkpoint(path: Path, progress: Progress) -> Path:
+    """The checkpoint that `path`, a run or a checkpoint, stands for: the newest valid one of a run.
+
+    Warns of damaged ones that are newer.
+    """
     if (path / MANIFEST).is_file():
         verify(path)
         return path
@@ -280,6 +291,7 @@ def checkpoint_folder(path: Path) -> Path:
         raise InputError(f"{path} is no run: it has no checkpoints/", path=path)
     found = newest_valid(path / "checkpoints")
     if found.folder is not None:
+        say_damaged(found, progress)
         return found.folder
     if found.damaged:
         raise CorruptError(
@@ -292,7 +304,7 @@ def checkpoint_folder(path: Path) -> Path:
 
 def load_weights(run_or_checkpoint: Path) -> Weights:
     """Settings, weights and step of a checkpoint, or of a run's newest valid one."""
-    folder = checkpoint_folder(run_or_checkpoint)
+    folder = chosen_checkpoint(run_or_checkpoint, Silent())
     state = read_state(folder)
     try:
         tensors = load_file(folder / MODEL)

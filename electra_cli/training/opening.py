@@ -79,12 +79,7 @@ def _new_folder(job: Job, run: Run, stack: ExitStack) -> RunFolder:
 def _newest_checkpoint(job: Job, run: RunFolder) -> Path | None:
     """The newest valid checkpoint; says which damaged ones it passes over."""
     found = checkpoint.newest_valid(run.checkpoints, fingerprint=job.identity.fingerprint)
-    for error in found.damaged:
-        job.progress.warning(
-            f"{error.message}; going back to "
-            f"{found.folder.name if found.folder is not None else 'nothing: there is no older one'}",
-            code="damaged-checkpoint",
-        )
+    checkpoint.say_damaged(found, job.progress)
     if found.folder is None and found.damaged:
         raise CorruptError(
             f"{run.path} has no valid checkpoint: {found.damaged[0].message}",

@@ -18,6 +18,7 @@ from electra_cli.errors import InputError
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.folders import PretrainedPart, copy_body, copy_into, load_pretrained
 from electra_cli.objectives.base import Objective
+from electra_cli.progress import Silent
 from electra_cli.training import checkpoint
 from electra_cli.training.weights import module_tensors
 
@@ -32,7 +33,7 @@ def is_run(source: Path) -> bool:
 def source_sha256(source: Path) -> str:
     """Hash of the weights that a run starts from; InputError where there are none."""
     if is_run(source):
-        return durable.sha256_file(checkpoint.checkpoint_folder(source) / checkpoint.MANIFEST)
+        return durable.sha256_file(checkpoint.chosen_checkpoint(source, Silent()) / checkpoint.MANIFEST)
     files = sorted(source.glob("*.safetensors")) or sorted(source.glob("*/*.safetensors"))
     if not files:
         raise InputError(
@@ -60,7 +61,7 @@ def start_from(source: Path, objective: Objective, vocabulary: Vocabulary, seque
 
 
 def _from_run(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
-    folder = checkpoint.checkpoint_folder(source)
+    folder = checkpoint.chosen_checkpoint(source, Silent())
     state = checkpoint.read_state(folder)
     if state.vocabulary_sha256 != vocabulary.sha256:
         raise InputError(
@@ -81,9 +82,17 @@ def _from_run(source: Path, objective: Objective, vocabulary: Vocabulary, sequen
                 own.copy_(found)
             else:
                 fresh.append(name)
+    of_step = f"step {weights.step:,}{_passed_over(source, folder)}"
     if not fresh:
-        return f"all weights of step {weights.step:,}"
-    return f"weights of step {weights.step:,}; newly initialised: {_networks_of(fresh, objective)}"
+        return f"all weights of {of_step}"
+    return f"weights of {of_step}; newly initialised: {_networks_of(fresh, objective)}"
+
+
+def _passed_over(source: Path, chosen: Path) -> str:
+    """The damaged checkpoints of a run that are newer than the chosen one, in words; nothing for none."""
+    newer = [folder.name for _, folder in checkpoint.numbered(source / "checkpoints")]
+    damaged = newer[: newer.index(chosen.name)] if chosen.name in newer else []
+    return f" ({', '.join(damaged)} damaged, passed over)" if damaged else ""
 
 
 def _copy_positions(own: Tensor, found: Tensor, folder: Path, sequence_length: int) -> None:

@@ -14,8 +14,9 @@ from electra_cli.evaluation.finetune import Recipe, answer, batch_loss, fine_tun
 from electra_cli.evaluation.glue import evaluate, load_setup
 from electra_cli.evaluation.judge import judge
 from electra_cli.evaluation.layer_rates import Rates
+from electra_cli.evaluation.place import Place
 from electra_cli.evaluation.setup import Setup
-from electra_cli.evaluation.sources import Place, TaskData, load_task
+from electra_cli.evaluation.sources import TaskData, load_task
 from electra_cli.evaluation.task_runs import prepare, run_seed
 from electra_cli.evaluation.tasks import GLUE
 from electra_cli.progress import Silent
@@ -132,7 +133,7 @@ def test_padding_changes_no_answer(tmp_path: Path, setup: Setup) -> None:
     texts = replace(data.first(2), texts=("good", "a very very very good film"), pairs=("bad", "the plot"))
     encoded = encode(texts, setup.subject.text_encoder, 64)
     classifier = Classifier(setup.subject.encoder, 3, 0.0).eval()
-    classifier.reset_head(0)
+    classifier.head.reset(0)
     with torch.inference_mode():
         alone = classifier(gather(encoded, np.array([0]), 0, torch.device("cpu")))
         beside = classifier(gather(encoded, np.array([0, 1]), 0, torch.device("cpu")))[:1]
@@ -156,7 +157,7 @@ def test_case_P33_the_order_of_the_label_names_changes_nothing(tmp_path: Path, s
     for labels in (("entailment", "not_entailment"), ("not_entailment", "entailment")):
         task = replace(GLUE["rte"], labels=labels, epochs=2)
         prepared = prepare(load_task(task, Place(folder=tmp_path / "glue")), setup)
-        score = run_seed(prepared, setup, 0, lambda steps: None)["rte"]
+        score = run_seed(prepared, setup, 0).scores["rte"]
         scores.append(replace(score, seconds=0.0))
     assert scores[0] == scores[1]
 

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from electra_cli.errors import BelowThresholdError, InputError, MemoryShortError, UsageError
 from electra_cli.evaluation import glue, task_runs
 from electra_cli.evaluation.glue import evaluate
+from electra_cli.evaluation.place import Place
 from electra_cli.evaluation.published import published
 from electra_cli.evaluation.request import (
     check_threshold_names,
@@ -31,7 +32,7 @@ from electra_cli.evaluation.request import (
     split_names,
 )
 from electra_cli.evaluation.results import DataFacts, Results, RunScore, TaskResult
-from electra_cli.evaluation.sources import Place, load_task
+from electra_cli.evaluation.sources import load_task
 from electra_cli.evaluation.stage import eval_glue
 from electra_cli.evaluation.subject import results_folder
 from electra_cli.evaluation.submission import SUBMITTED, load_test_files, write_submission

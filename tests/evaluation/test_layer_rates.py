@@ -20,6 +20,7 @@ from electra_cli.models.encoder import Encoder
 from electra_cli.models.folders import load_encoder
 from electra_cli.models.sizes import SIZES, EncoderConfig
 from electra_cli.settings import Evaluate
+from electra_cli.settings_protocols import ELECTRA
 
 
 def config_of(size: str) -> EncoderConfig:
@@ -62,35 +63,31 @@ def test_every_parameter_is_in_one_group_and_gets_its_rate(tmp_path: Path) -> No
     encoder = load_encoder(write_model(tmp_path, num_layers=2), dropout=0.0).encoder
     classifier = Classifier(encoder, 2, 0.0)
     groups = rate_groups(classifier, Rates(1.0, 0.5, "paper"))
-    optimizer = make_optimizer(
-        classifier, groups, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, bias_correction=False
-    )
+    optimizer = make_optimizer(classifier, groups, protocol=ELECTRA, weight_decay=0.01)
     set_learning_rate(optimizer, 2.0)
     rate_of = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     decay_of = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert len(rate_of) == len(list(classifier.parameters()))
-    assert rate_of[id(classifier.output.bias)] == 2.0
+    assert rate_of[id(classifier.head.bias)] == 2.0
     assert rate_of[id(encoder.layers[1].qkv.weight)] == 1.0  # type: ignore[union-attr]
     assert rate_of[id(encoder.layers[0].qkv.weight)] == 0.5  # type: ignore[union-attr]
     assert rate_of[id(encoder.embeddings.word_VE)] == 0.25
     assert decay_of[id(encoder.embeddings.word_VE)] == 0.01
-    assert decay_of[id(classifier.output.bias)] == decay_of[id(encoder.embeddings.layer_norm.weight)] == 0.0
+    assert decay_of[id(classifier.head.bias)] == decay_of[id(encoder.embeddings.layer_norm.weight)] == 0.0
 
 
 def test_the_first_step_without_bias_correction_is_the_official_one() -> None:
     torch.manual_seed(0)
     classifier = Classifier(Encoder(config_of("toy")), 1, 0.0)
     groups = rate_groups(classifier, Rates(1.0, 1.0, "paper"))
-    optimizer = make_optimizer(
-        classifier, groups, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, bias_correction=False
-    )
+    optimizer = make_optimizer(classifier, groups, protocol=ELECTRA, weight_decay=0.0)
     set_learning_rate(optimizer, 0.01)
-    before = classifier.output.weight.detach().clone()
-    classifier.output.weight.grad = gradient = torch.full_like(before, 0.5)
+    before = classifier.head.weight.detach().clone()
+    classifier.head.weight.grad = gradient = torch.full_like(before, 0.5)
     optimizer.step()
     # m = 0.1 g, v = 0.001 g², neither divided by 1 − β.
     expected = before - 0.01 * (0.1 * gradient) / ((0.001 * gradient**2).sqrt() + 1e-6)
-    torch.testing.assert_close(classifier.output.weight.detach(), expected)
+    torch.testing.assert_close(classifier.head.weight.detach(), expected)
 
 
 @pytest.mark.parametrize(

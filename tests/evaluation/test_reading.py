@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from electra_cli.errors import CorruptError, InputError, ProjectError, UsageError
 from electra_cli.evaluation import hub
+from electra_cli.evaluation.builtin_tasks import choose
 from electra_cli.evaluation.own_tasks import own_task
-from electra_cli.evaluation.sources import Place, TaskData, load_task, load_test, load_texts
-from electra_cli.evaluation.tasks import GLUE, SCORED_IN_GLUE, choose
+from electra_cli.evaluation.place import Place
+from electra_cli.evaluation.sources import TaskData, load_task, load_test, load_texts
+from electra_cli.evaluation.tasks import GLUE, SCORED_IN_GLUE
 from electra_cli.settings import OwnTask
 
 ALL = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")

@@ -88,15 +88,13 @@ def test_sigterm_saves_and_exits_75_and_the_lock_holds_until_then(tmp_path):
 
 def _terminate(tmp_path: Path, process: "subprocess.Popen[str]") -> None:
     read_until(process, "train 4")
-    started = time.monotonic()
     with pytest.raises(InputError, match=f"pid {process.pid}"):
         train(tmp_path, make_settings(pretrain__heldout_every=1000))
-    assert time.monotonic() - started < 2
-    started = time.monotonic()
+    # It was refused while the other ran, and did not wait for its end.
+    assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
-    assert time.monotonic() - started < 10
     assert "SIGTERM: saved step-000000" in output
 
 
@@ -106,13 +104,11 @@ def test_a_second_ctrl_c_ends_at_once_and_harms_nothing(tmp_path):
         read_until(process, "saved step-00000001")
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
-        started = time.monotonic()
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    # Ending takes 1 s on a quiet machine; this is far from the 30 of a step.
-    assert time.monotonic() - started < 15
     run = only_run(tmp_path)
+    # The end of the second step would have saved it.
     assert checkpoint.newest_valid(run / "checkpoints").folder == run / "checkpoints" / "step-00000001"
 
 
