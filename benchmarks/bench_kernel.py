@@ -1,7 +1,8 @@
 """The sampling kernel against softmax + multinomial: forward, backward and one sample a row, pair by pair.
 
-Ours and the peer take turns in one process, by the wall clock and by the processor's (which other work on the
-machine disturbs less). Memory is what a call needs above its inputs, each in a process of its own.
+`native` (where it can be built), `cpu` and the peer take turns in one process, by the wall clock and by the
+processor's (which other work on the machine disturbs less). Memory is what a call needs above its inputs,
+each in a process of its own.
 
 Letters: M masked positions of the whole batch, D width, V vocabulary.
 """
@@ -18,11 +19,13 @@ from pairing import Pairing, in_own_process, pair, report
 from torch import Tensor
 from torch.nn import functional
 
-from electra_cli.kernels.masked_sampling import masked_sample
+from electra_cli.kernels.masked_sampling import choose_implementation, masked_sample
 
 WIDTH = 128
-SHAPES = [(300, 30_522), (1_200, 30_522)]
-LARGE_SHAPES = [(5_000, 30_522), (1_200, 128_100)]
+SHAPES = [(300, 30_522), (1_200, 30_522), (5_000, 30_522), (1_200, 128_100)]
+LARGE_SHAPES = [(5_000, 128_100)]
+MANY_NUMBERS = 1_200 * 30_522
+"""Beyond so many logits a call takes seconds: three pairs, and one look at the memory."""
 
 
 def make_inputs(rows: int, vocabulary: int) -> tuple[Tensor, ...]:
@@ -40,9 +43,11 @@ def make_inputs(rows: int, vocabulary: int) -> tuple[Tensor, ...]:
     )
 
 
-def ours(inputs: tuple[Tensor, ...]) -> None:
-    """The implementation that "auto" chooses."""
-    masked_sample(*inputs).loss_sum.backward()
+def ours(implementation: str) -> Callable[[tuple[Tensor, ...]], None]:
+    def call(inputs: tuple[Tensor, ...]) -> None:
+        masked_sample(*inputs, implementation=implementation).loss_sum.backward()
+
+    return call
 
 
 def peer(inputs: tuple[Tensor, ...]) -> None:
@@ -52,6 +57,15 @@ def peer(inputs: tuple[Tensor, ...]) -> None:
     loss = functional.cross_entropy(logits_MV.float(), target_M, reduction="sum")
     torch.multinomial(logits_MV.detach().float().softmax(1), 1)
     loss.backward()
+
+
+def our_names() -> list[str]:
+    """What runs here; a reason for what does not."""
+    name, reason = choose_implementation("native", torch.device("cpu"))
+    if name != "native":
+        print(f"native left out: {reason}", file=sys.stderr)
+        return ["cpu"]
+    return ["native", "cpu"]
 
 
 def timed(
@@ -68,19 +82,22 @@ def timed(
 
 def compare_times(rows: int, vocabulary: int, precision: str, repeats: int) -> list[Pairing]:
     inputs = make_inputs(rows, vocabulary)
-    for call in (ours, peer):
+    names = our_names()
+    calls = [*map(ours, names), peer]
+    for call in calls:
         timed(call, inputs, precision)
-    pairs = [(timed(ours, inputs, precision), timed(peer, inputs, precision)) for _ in range(repeats)]
+    rounds = [[timed(call, inputs, precision) for call in calls] for _ in range(repeats)]
     return [
         pair(
-            f"kernel {clock} time {rows} × {vocabulary}",
-            [mine[which] for mine, _ in pairs],
-            [other[which] for _, other in pairs],
+            f"kernel {name} {clock} time {rows} × {vocabulary}",
+            [one[place][which] for one in rounds],
+            [one[-1][which] for one in rounds],
             unit="ms",
             more_is_better=False,
             precision=precision,
             threads=torch.get_num_threads(),
         )
+        for place, name in enumerate(names)
         for which, clock in enumerate(("wall", "processor"))
     ]
 
@@ -95,7 +112,7 @@ def resident_bytes(field: str) -> int:
 
 def measure_memory(who: str, rows: int, vocabulary: int, precision: str) -> float:
     """Peak MB of two calls above the inputs; the gradients that a call leaves behind are part of it."""
-    call = ours if who == "ours" else peer
+    call = peer if who == "peer" else ours(who)
     timed(call, make_inputs(8, 300), precision)
     inputs = make_inputs(rows, vocabulary)
     before = resident_bytes("VmRSS")
@@ -104,30 +121,35 @@ def measure_memory(who: str, rows: int, vocabulary: int, precision: str) -> floa
     return (resident_bytes("VmHWM") - before) / 1e6
 
 
-def compare_memory(rows: int, vocabulary: int, precision: str, repeats: int) -> Pairing:
+def compare_memory(rows: int, vocabulary: int, precision: str, repeats: int) -> list[Pairing]:
     threads = torch.get_num_threads()
-    found: dict[str, list[float]] = {"ours": [], "peer": []}
+    names = our_names()
+    found: dict[str, list[float]] = {name: [] for name in (*names, "peer")}
     for _ in range(repeats):
         for who, megabytes in found.items():
             how = ("--threads", str(threads), "--memory-of", who, str(rows), str(vocabulary), precision)
             megabytes.append(in_own_process(__file__, *how)["megabytes"])
-    return pair(
-        f"kernel memory {rows} × {vocabulary}",
-        found["ours"],
-        found["peer"],
-        unit="MB",
-        more_is_better=False,
-        precision=precision,
-        threads=threads,
-    )
+    return [
+        pair(
+            f"kernel {name} memory {rows} × {vocabulary}",
+            found[name],
+            found["peer"],
+            unit="MB",
+            more_is_better=False,
+            precision=precision,
+            threads=threads,
+        )
+        for name in names
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9, help="pairs of calls a shape")
+    parser.add_argument("--large", action="store_true", help="also 5,000 rows × 128,100 ids (minutes, 11 GB)")
     parser.add_argument(
-        "--large", action="store_true", help="also 5,000 rows and 128,100 ids (minutes, 4 GB)"
+        "--shape", nargs=2, type=int, metavar=("ROWS", "VOCABULARY"), help="this one shape alone"
     )
     parser.add_argument("--memory-of", nargs=4, metavar=("WHO", "ROWS", "VOCABULARY", "PRECISION"))
     options = parser.parse_args()
@@ -143,10 +165,13 @@ def main() -> None:
     else:
         print("bf16 left out: this processor has no bf16 instructions", file=sys.stderr)
     results = []
-    for rows, vocabulary in SHAPES + (LARGE_SHAPES if options.large else []):
+    shapes = [tuple(options.shape)] if options.shape else SHAPES + (LARGE_SHAPES if options.large else [])
+    for rows, vocabulary in shapes:
+        is_many = rows * vocabulary > MANY_NUMBERS
         for precision in precisions:
-            results += compare_times(rows, vocabulary, precision, options.repeats)
-            results.append(compare_memory(rows, vocabulary, precision, 3))
+            repeats = min(options.repeats, 3) if is_many else options.repeats
+            results += compare_times(rows, vocabulary, precision, repeats)
+            results += compare_memory(rows, vocabulary, precision, 1 if is_many else 3)
     report("bench-kernel", results)
 
 

@@ -6,60 +6,23 @@ import inspect
 
 import pytest
 import torch
-from kernel_cases import EVERY, FAST, in_float64, logits_only, random_case, run
+from kernel_cases import (
+    EVERY,
+    FAST,
+    OPTIONS,
+    assert_within_budget,
+    in_float64,
+    logits_only,
+    prepared,
+    random_case,
+    rounding_of,
+    run,
+)
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling import IMPLEMENTATIONS, masked_sample, token_log_prob
 
 SHAPES = [(1, 5, 507), (7, 16, 512), (63, 33, 1000), (130, 16, 4223)]
-OPTIONS = {
-    "plain": {},
-    "temperature": {"temperature": 0.7},
-    "padding": {"num_padding_ids": 3},
-    "forbidden": {"forbid": True},
-    "all": {"temperature": 1.6, "num_padding_ids": 5, "forbid": True},
-}
-
-
-def prepared(shape: tuple[int, int, int], name: str, *, seed: int = 0):
-    """A case with mixed weights, and the options of a call on it; half of the targets are forbidden."""
-    case = random_case(*shape, seed=seed)
-    options = dict(OPTIONS[name])
-    case.target_M.clamp_(max=shape[2] - 1 - options.get("num_padding_ids", 0))
-    case.weight_M[1::3] = 0.25
-    case.weight_M[2::5] = 0.0
-    if options.pop("forbid", False):
-        options["forbidden_M"] = case.target_M.where(torch.arange(shape[0]) % 2 == 0, -1)
-    return case, options
-
-
-def assert_within_budget(truth: Tensor, plain: Tensor, fused: Tensor, rounding: Tensor | float) -> None:
-    """fused error ≤ plain error + rounding, number by number."""
-    excess = (fused.double() - truth).abs() - (plain.double() - truth).abs() - rounding
-    assert (excess <= 0).all(), f"{excess.max().item():.3g} over the budget"
-
-
-def rounding_of(case, dtype: torch.dtype, **options) -> dict[str, Tensor]:
-    """Bounds for two ways to add the same numbers, each of the size of the terms added.
-
-    A logit of size L (the sum of the magnitudes of its terms) is wrong by up to eps · L · √D, a softmax by
-    as much of itself, and a sum over rows by eps of the magnitudes it adds; 4 covers the roundings between.
-    """
-    truth = in_float64(case)
-    eps = torch.finfo(dtype).eps
-    size_M = (truth.hidden_MD.abs() @ truth.table_VD.abs().T + truth.bias_V.abs()).amax(1)
-    error_M = 4 * eps * (1 + size_M)
-    outer = run(truth, "reference", **options)
-    weight_M = case.weight_M.double()
-    # Σ |dL/dlogit| of a row is at most 2 · weight; its part in the table, weight · error · |hidden|.
-    table_VD = (error_M * weight_M) @ truth.hidden_MD.abs()
-    return {
-        "loss_M": error_M,
-        "loss_sum": (error_M * weight_M).sum(),
-        "grad_hidden_MD": 2 * (error_M * weight_M)[:, None] * truth.table_VD.abs().amax(0),
-        "grad_table_VD": 4 * eps * outer.grad_table_VD.abs() + table_VD,
-        "grad_bias_V": (error_M * weight_M).sum(),
-    }
 
 
 @pytest.mark.parametrize("implementation", FAST)

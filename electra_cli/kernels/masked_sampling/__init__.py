@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob, native, reference
+from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob, native, reference, triton
 from electra_cli.kernels.masked_sampling.reference import NOT_FORBIDDEN, MaskedSample
 
 __all__ = [
@@ -36,6 +36,7 @@ class Implementation:
 IMPLEMENTATIONS = {
     "native": Implementation(masked_sample=native.masked_sample, token_log_prob=native.token_log_prob),
     "cpu": Implementation(masked_sample=cpu.masked_sample, token_log_prob=cpu_log_prob.token_log_prob),
+    "triton": Implementation(masked_sample=triton.masked_sample, token_log_prob=triton.token_log_prob),
     "reference": Implementation(
         masked_sample=reference.masked_sample, token_log_prob=reference.token_log_prob
     ),
@@ -59,6 +60,13 @@ def choose_implementation(wanted: str, device: torch.device) -> tuple[str, str]:
         if missing:
             return "cpu", f"plain torch in tiles that fit the cache; native cannot serve: {missing}"
         return "native", "asked for" if wanted == "native" else "compiled, the fastest on a processor"
+    if wanted == "triton" or (wanted == "auto" and device.type == "cuda"):
+        missing = triton.why_not(device.type)
+        if not missing:
+            return "triton", "asked for" if wanted == "triton" else "the fastest on a GPU"
+        if wanted == "triton":
+            raise ValueError(f'sampler "triton" cannot serve: {missing}')
+        return "reference", f"plain torch; triton cannot serve: {missing}"
     if wanted != "auto":
         return wanted, "asked for"
     return "reference", f"plain torch, the only one that runs on {device.type}"

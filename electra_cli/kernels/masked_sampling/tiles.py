@@ -19,13 +19,13 @@ from electra_cli.kernels.masked_sampling.reference import (
 )
 
 TILE_NUMBERS = 2**21
-"""Numbers of a tile: 8 MB of float32, a share of the last-level cache."""
+"""Numbers of a tile for a small vocabulary, which then has more rows: 8 MB of float32."""
 
-TILE_ROWS = 64
+TILE_ROWS = 128
 """A tile has at least so many rows, or the matrix products become slow."""
 
-CHUNK_NUMBERS = 2**18
-"""Numbers of a chunk: 1 MB of float32, what a core's second-level cache holds."""
+CHUNK_NUMBERS = 2**20
+"""Numbers of a chunk: 4 MB of float32, a share of the last-level cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Product:
 
     @property
     def tile_rows(self) -> int:
-        """Rows of a tile; 64 for a vocabulary of 30,522, more for a small one."""
+        """Rows of a tile; 128 for a vocabulary of 30,522, more for a small one."""
         return max(TILE_ROWS, TILE_NUMBERS // (self.num_blocks * BLOCK) // TILE_ROWS * TILE_ROWS)
 
     @property
