@@ -11,6 +11,7 @@ import numpy as np
 from electra_cli import durable
 from electra_cli.collaboration.answers import NO_GOLD, EncoderAnswers, Labels, Rows, Shares, States
 from electra_cli.errors import InputError
+from electra_cli.evaluation.answers_file import ENDING, read_answers
 from electra_cli.evaluation.examples import Examples, bad_rows_error
 from electra_cli.evaluation.tables import BadRow, Columns, Row, Table, column_names, open_table
 from electra_cli.evaluation.tasks import GLUE, NO_GOLD_LABEL
@@ -217,7 +218,6 @@ def open_encoder(spec: str, project: Project) -> Encoder:
     from electra_cli.evaluation.glue import arithmetic_of
     from electra_cli.evaluation.predict import predict
     from electra_cli.evaluation.saved import load_fine_tuned
-    from electra_cli.evaluation.states import mean_states
     from electra_cli.evaluation.subject import folder_sha256
 
     model, arithmetic = load_fine_tuned(path), arithmetic_of(project)
@@ -240,12 +240,17 @@ def open_encoder(spec: str, project: Project) -> Encoder:
             name=path.name, classes=task.classes, probability_NC=probability_NC, sha256=sha256
         )
 
+    def states(data: Data) -> States:
+        state_ND = predict(model, _examples(data), arithmetic, with_states=True).state_ND
+        assert state_ND is not None
+        return state_ND
+
     return Encoder(
         name=path.name,
         classes=task.classes,
         columns=columns,
         answers=answers,
-        states=lambda data: mean_states(model, _examples(data), arithmetic),
+        states=states,
     )
 
 
@@ -255,11 +260,39 @@ def _recorded(path: Path, column: str) -> Encoder:
         check_length(path, len(recorded.probability_NC), data)
         return replace(recorded, probability_NC=recorded.probability_NC[data.position_N])
 
+    if path.name.endswith(ENDING):
+        return _kept(path)
     # The columns of `electra eval-glue --predict`.
     named = [name.removeprefix("p:") for name in column_names(path) if name.startswith("p:")]
     return Encoder(
         name=column or path.name.partition(".")[0],
         classes=() if column else tuple(sorted(named)),
+        columns=ColumnNames(),
+        answers=answers,
+        states=None,
+    )
+
+
+def _kept(path: Path) -> Encoder:
+    """The answers that an evaluation kept of a split."""
+    kept = read_answers(path)
+
+    def answers(data: Data) -> EncoderAnswers:
+        # An evaluation skips rows without a gold label, as reading the data does.
+        is_of_rows = len(kept) == len(data.rows)
+        if not is_of_rows:
+            check_length(path, len(kept), data)
+        place_N = np.arange(len(kept)) if is_of_rows else data.position_N
+        return EncoderAnswers(
+            name=path.name.removesuffix(ENDING),
+            classes=kept.classes,
+            probability_NC=kept.probability_NC[place_N].astype(np.float64),
+            sha256=durable.sha256_file(path),
+        )
+
+    return Encoder(
+        name=path.name.removesuffix(ENDING),
+        classes=kept.classes,
         columns=ColumnNames(),
         answers=answers,
         states=None,

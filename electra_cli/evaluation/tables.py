@@ -95,7 +95,7 @@ def column_names(path: Path) -> list[str]:
 
         # Only its footer is read.
         return [str(name) for name in pq.read_schema(path).names]
-    first = next(_lines(path), (0, ""))[1]
+    first = next(text_lines(path), (0, ""))[1]
     if ending == ".jsonl":
         try:
             fields = json.loads(first)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collaboration_cases import make_project, request, write, write_rows
+from collaboration_cases import CLASSES, make_project, request, write, write_rows
 from stub_server import in_schema, serving
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -132,3 +132,28 @@ def test_a_tokenizer_counts_and_no_count_passes_the_bound(tmp_path: Path) -> Non
         load_counter(write(tmp_path / "tokenizer.json", "{}"))
     with pytest.raises(InputError):
         load_counter(tmp_path / "nothing.json")
+
+
+def test_answers_that_an_evaluation_kept_serve_as_an_encoder(tmp_path: Path) -> None:
+    from electra_cli.evaluation.answers_file import StoredAnswers, write_answers
+
+    write_rows(tmp_path, 3)
+    kept = StoredAnswers(
+        task="t",
+        split="dev",
+        classes=CLASSES,
+        examples_sha256="",
+        model="m",
+        indices=("0", "1", "2"),
+        sources=("", "", ""),
+        labels=CLASSES,
+        predictions=CLASSES,
+        probability_NC=np.full((3, 3), 0.1, np.float32) + 0.7 * np.eye(3, dtype=np.float32),
+        state_ND=np.zeros((3, 4), np.float32),
+    )
+    write_answers(tmp_path / "dev.arrow", kept)
+    with serving(lambda call: in_schema("neutral")) as stub:
+        wanted = request(tmp_path, encoder=str(tmp_path / "dev.arrow"))
+        report = collaborate(make_project(tmp_path, stub.base_url), wanted, Silent())
+    assert report.results.strategies[0].macro_f1 == 1.0
+    assert report.results.strategies[1].agreement == pytest.approx(1 / 3)
