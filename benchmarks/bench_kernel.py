@@ -171,7 +171,7 @@ def main() -> None:
         for precision in precisions:
             repeats = min(options.repeats, 3) if is_many else options.repeats
             results += compare_times(rows, vocabulary, precision, repeats)
-            results += compare_memory(rows, vocabulary, precision, 1 if is_many else 3)
+            results += compare_memory(rows, vocabulary, precision, 1 if is_many else min(repeats, 3))
     report("bench-kernel", results)
 
 

@@ -184,7 +184,7 @@ def steps(scale: Scale) -> list[Finding]:
     """200 steps of ELECTRA-small and -base on made-up text, each a whole step of the engine."""
     findings = []
     ceiling = matmul_flops(scale, torch.bfloat16)
-    sizes = [("small", 128, 128), ("base", 64, 512)]
+    sizes = [("small", 128, 128), ("base", 32, 512)]
     for size, rows, length in [("toy", 2, 16)] if scale.is_rehearsal else sizes:
         count, tokens, flops, first, last, seconds = _train(scale, size, rows, length)
         share = flops * tokens / seconds / ceiling

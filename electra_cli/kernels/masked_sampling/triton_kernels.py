@@ -56,6 +56,25 @@ def _logits(
 
 
 @triton.jit
+def _keep_logit(logit_RC, id_C, wanted_R, kept, row_R, block, IDS: tl.constexpr):
+    """Write the logit of each row's wanted id, by the one program whose block it lies in."""
+    at_wanted_R = tl.sum(tl.where(id_C[None, :] == wanted_R[:, None], logit_RC, 0.0), 1)
+    is_here_R = (wanted_R >= block * IDS) & (wanted_R < block * IDS + IDS)
+    tl.store(kept + row_R, at_wanted_R, mask=is_here_R)
+
+
+@triton.jit
+def _first_past(weight_RN, limit_R, place_N, COUNT: tl.constexpr):
+    """Of each row the first place whose running sum exceeds the limit, else the last of weight > 0.
+
+    A place of weight 0 is never taken, whatever a scan in another order rounds to.
+    """
+    is_past_RN = (tl.cumsum(weight_RN, 1) > limit_R[:, None]) & (weight_RN > 0)
+    first_R = tl.min(tl.where(is_past_RN, place_N[None, :], COUNT), 1)
+    return tl.minimum(first_R, tl.max(tl.where(weight_RN > 0, place_N[None, :], 0), 1))
+
+
+@triton.jit
 def block_statistics(
     hidden,
     table,
@@ -93,20 +112,14 @@ def block_statistics(
     is_odd_RC = ((logit_RC != logit_RC) | (tl.abs(logit_RC) == float("inf"))) & is_id_C[None, :]
     is_odd_R = tl.max(is_odd_RC.to(tl.int32), 1)
 
+    # -1, in no block, for the rows beyond the last.
     target_R = tl.load(target + row_R, mask=is_row_R, other=-1)
-    at_target_R = tl.sum(tl.where(id_C[None, :] == target_R[:, None], logit_RC, 0.0), 1)
-    is_here_R = is_row_R & (target_R >= block * IDS) & (target_R < block * IDS + IDS)
-    tl.store(target_logit + row_R, at_target_R, mask=is_here_R)
-
+    _keep_logit(logit_RC, id_C, target_R, target_logit, row_R, block, IDS)
     may_RC = is_row_R[:, None] & is_id_C[None, :]
     if HAS_FORBIDDEN:
         forbidden_R = tl.load(forbidden + row_R, mask=is_row_R, other=-1)
-        is_forbidden_RC = id_C[None, :] == forbidden_R[:, None]
-        at_forbidden_R = tl.sum(tl.where(is_forbidden_RC, logit_RC, 0.0), 1)
-        is_here_R = is_row_R & (forbidden_R >= block * IDS) & (forbidden_R < block * IDS + IDS)
-        tl.store(forbidden_logit + row_R, at_forbidden_R, mask=is_here_R)
-        may_RC = may_RC & (is_forbidden_RC == 0)
-
+        _keep_logit(logit_RC, id_C, forbidden_R, forbidden_logit, row_R, block, IDS)
+        may_RC = may_RC & (id_C[None, :] != forbidden_R[:, None])
     kept_RC = tl.where(may_RC, logit_RC, float("-inf"))
     largest_R = tl.max(kept_RC, 1)
     # Where nothing may be drawn, -inf - 0 gives weights 0 and not NaN.
@@ -142,11 +155,7 @@ def combine_blocks(
     HAS_FORBIDDEN: tl.constexpr,
     DRAWS: tl.constexpr,
 ):
-    """Of each row: its loss, log Σ exp(z - peak), and the block its uniform number falls into, with the rest.
-
-    Sums and prefix are float64, as in the definition. A block of weight 0 is never chosen, whatever a scan in
-    another order rounds to.
-    """
+    """Of each row its loss, log Σ exp(z - peak), the block its uniform number falls into, and the rest."""
     row_R = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row_R = row_R < num_rows
     block_N = tl.arange(0, BLOCKS)
@@ -168,19 +177,17 @@ def combine_blocks(
     if HAS_FORBIDDEN:
         whole_R += tl.exp(at_forbidden_R - peak_R)
     log_total_R = tl.where(is_odd_R > 0, float("nan"), tl.log(whole_R))
-    at_target_R = tl.load(target_logit + row_R, mask=is_row_R, other=0.0)
+    loss_R = (peak_R - tl.load(target_logit + row_R, mask=is_row_R, other=0.0)) + log_total_R
+    tl.store(loss + row_R, loss_R, mask=is_row_R)
     tl.store(peak + row_R, peak_R, mask=is_row_R)
     tl.store(log_total + row_R, log_total_R, mask=is_row_R)
-    tl.store(loss + row_R, (peak_R - at_target_R) + log_total_R, mask=is_row_R)
 
     if DRAWS:
+        # Sums and prefix in float64, as in the definition.
         weight_RN = tl.load(weight + at_RN, mask=is_there_RN, other=0.0).to(tl.float64)
         weight_RN *= tl.exp((largest_RN - top_R[:, None]) / temperature).to(tl.float64)
         threshold_R = tl.load(uniform + row_R, mask=is_row_R, other=0.0) * tl.sum(weight_RN, 1)
-        is_past_RN = (tl.cumsum(weight_RN, 1) > threshold_R[:, None]) & (weight_RN > 0)
-        first_R = tl.min(tl.where(is_past_RN, block_N[None, :], BLOCKS), 1)
-        last_R = tl.max(tl.where(weight_RN > 0, block_N[None, :], 0), 1)
-        chosen_R = tl.where(is_odd_R > 0, 0, tl.minimum(first_R, last_R))
+        chosen_R = tl.where(is_odd_R > 0, 0, _first_past(weight_RN, threshold_R, block_N, BLOCKS))
         before_R = tl.sum(tl.where(block_N[None, :] < chosen_R[:, None], weight_RN, 0.0), 1)
         tl.store(block_of + row_R, chosen_R.to(tl.int64), mask=is_row_R)
         # Less than nothing is left where the scan and the sum round differently.
@@ -233,10 +240,8 @@ def draw_in_block(
     weight_RC = tl.where((top_R == top_R)[:, None], weight_RC, 1.0)
     weight_RC = tl.where(may_RC, weight_RC, 0.0).to(tl.float64)
     rest_R = tl.load(rest + row_R, mask=is_row_R, other=0.0)
-    is_past_RC = (tl.cumsum(weight_RC, 1) > rest_R[:, None]) & (weight_RC > 0)
-    first_R = tl.min(tl.where(is_past_RC, place_C[None, :], IDS), 1)
-    last_R = tl.max(tl.where(weight_RC > 0, place_C[None, :], 0), 1)
-    tl.store(sampled + row_R, block_R * IDS + tl.minimum(first_R, last_R), mask=is_row_R)
+    chosen_R = _first_past(weight_RC, rest_R, place_C, IDS)
+    tl.store(sampled + row_R, block_R * IDS + chosen_R, mask=is_row_R)
 
 
 @triton.jit

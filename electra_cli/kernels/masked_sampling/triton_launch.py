@@ -112,6 +112,17 @@ def power_of_two(number: int) -> int:
     return max(16, 1 << (number - 1).bit_length())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """What the blocks of a call leave behind."""
+
+    largest_MN: Tensor
+    total_MN: Tensor
+    weight_MN: Tensor
+    target_logit_M: Tensor
+    forbidden_logit_M: Tensor
+
+
 def forward(
     layer: Layer,
     target_M: Tensor,
@@ -120,81 +131,75 @@ def forward(
     temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """loss_M, peak_M, log_total_M (float32) and sampled_M, which without uniform numbers is empty."""
-    num_rows, num_blocks = layer.num_rows, layer.num_blocks
-    loss_M, peak_M, log_total_M = (layer.new(num_rows) for _ in range(3))
-    sampled_M = layer.new(num_rows if uniform_M is not None else 0, dtype=torch.int64)
+    num_rows = layer.num_rows
+    loss_M, peak_M, log_total_M, top_M = (layer.new(num_rows) for _ in range(4))
+    draws = uniform_M is not None
+    sampled_M = layer.new(num_rows if draws else 0, dtype=torch.int64)
     if num_rows == 0:
         return loss_M, peak_M, log_total_M, sampled_M
-    largest_MN, total_MN = layer.new(num_rows, num_blocks), layer.new(num_rows, num_blocks)
-    is_tempered = uniform_M is not None and temperature != 1
-    weight_MN = layer.new(num_rows, num_blocks) if is_tempered else total_MN
-    target_logit_M, forbidden_logit_M = layer.new(num_rows), layer.new(num_rows)
-    target_M = target_M.contiguous()
-    has_forbidden = forbidden_M is not None
+    seen = _block_statistics(layer, target_M, forbidden_M, temperature if draws else 1.0)
+    block_M = layer.new(num_rows, dtype=torch.int64)
+    rest_M = layer.new(num_rows, dtype=torch.float64)
     # A pointer that is not read still has to be one.
-    forbidden_M = target_M if forbidden_M is None else forbidden_M.contiguous()
-    kernels.block_statistics[(triton.cdiv(num_rows, layer.blocks.rows), num_blocks)](
+    uniform = rest_M if uniform_M is None else uniform_M.contiguous()
+    forbidden = block_M if forbidden_M is None else forbidden_M.contiguous()
+    grid = (-(-num_rows // ROWS_AT_ONCE),)
+    how = {"ROWS": ROWS_AT_ONCE, "HAS_FORBIDDEN": forbidden_M is not None, "num_warps": 4}
+    blocks = power_of_two(layer.num_blocks)
+    kernels.combine_blocks[grid](
+        seen.largest_MN,
+        seen.weight_MN,
+        seen.total_MN,
+        seen.target_logit_M,
+        forbidden,
+        seen.forbidden_logit_M,
+        *(uniform, loss_M, peak_M, log_total_M, top_M, block_M, rest_M),
+        *(num_rows, layer.num_blocks, temperature),
+        BLOCKS=blocks,
+        DRAWS=draws,
+        **how,
+    )
+    if draws:
+        kernels.draw_in_block[grid](
+            *layer.pointers,
+            *(forbidden, top_M, block_M, rest_M, sampled_M, num_rows, layer.num_ids, temperature),
+            WIDTH=layer.width,
+            IDS=BLOCK,
+            PART=layer.part,
+            **how,
+        )
+    return loss_M, peak_M, log_total_M, sampled_M
+
+
+def _block_statistics(
+    layer: Layer, target_M: Tensor, forbidden_M: Tensor | None, temperature: float
+) -> Statistics:
+    num_rows, num_blocks = layer.num_rows, layer.num_blocks
+    total_MN = layer.new(num_rows, num_blocks)
+    is_tempered = temperature != 1
+    seen = Statistics(
+        largest_MN=layer.new(num_rows, num_blocks),
+        total_MN=total_MN,
+        weight_MN=layer.new(num_rows, num_blocks) if is_tempered else total_MN,
+        target_logit_M=layer.new(num_rows),
+        forbidden_logit_M=layer.new(num_rows),
+    )
+    target_M = target_M.contiguous()
+    kernels.block_statistics[(-(-num_rows // layer.blocks.rows), num_blocks)](
         *layer.pointers,
         target_M,
-        forbidden_M,
-        largest_MN,
-        weight_MN,
+        target_M if forbidden_M is None else forbidden_M.contiguous(),
+        seen.largest_MN,
+        seen.weight_MN,
         total_MN,
-        target_logit_M,
-        forbidden_logit_M,
-        num_rows,
-        layer.num_ids,
-        num_blocks,
-        temperature,
-        HAS_FORBIDDEN=has_forbidden,
+        seen.target_logit_M,
+        seen.forbidden_logit_M,
+        *(num_rows, layer.num_ids, num_blocks, temperature),
+        HAS_FORBIDDEN=forbidden_M is not None,
         IS_TEMPERED=is_tempered,
         **layer.how,
     )
-    top_M, block_M = layer.new(num_rows), layer.new(num_rows, dtype=torch.int64)
-    rest_M = layer.new(num_rows, dtype=torch.float64)
-    grid = (-(-num_rows // ROWS_AT_ONCE),)
-    kernels.combine_blocks[grid](
-        largest_MN,
-        weight_MN,
-        total_MN,
-        target_logit_M,
-        forbidden_M,
-        forbidden_logit_M,
-        rest_M if uniform_M is None else uniform_M.contiguous(),
-        loss_M,
-        peak_M,
-        log_total_M,
-        top_M,
-        block_M,
-        rest_M,
-        num_rows,
-        num_blocks,
-        temperature,
-        ROWS=ROWS_AT_ONCE,
-        BLOCKS=power_of_two(num_blocks),
-        HAS_FORBIDDEN=has_forbidden,
-        DRAWS=uniform_M is not None,
-        num_warps=4,
-    )
-    if uniform_M is not None:
-        kernels.draw_in_block[grid](
-            *layer.pointers,
-            forbidden_M,
-            top_M,
-            block_M,
-            rest_M,
-            sampled_M,
-            num_rows,
-            layer.num_ids,
-            temperature,
-            WIDTH=layer.width,
-            ROWS=ROWS_AT_ONCE,
-            IDS=BLOCK,
-            PART=layer.part,
-            HAS_FORBIDDEN=has_forbidden,
-            num_warps=4,
-        )
-    return loss_M, peak_M, log_total_M, sampled_M
+    return seen
 
 
 def gradients(
