@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from electra_cli.data.checked_files import VERIFIED
 from electra_cli.data.checked_manifest import NAME, write_manifest
 from electra_cli.durable import remove_leftovers, write_text
 from electra_cli.errors import InputError
@@ -13,8 +14,6 @@ from electra_cli.errors import InputError
 WORK = ".work-"
 """Folders of unfinished work begin like this; the rest of the name is a fingerprint of the build."""
 CARD = "DATA_CARD.md"
-VERIFIED = ".verified.json"
-"""Remembers which files were found to have which sha256."""
 _LOCK = ".lock"
 _SHARD = re.compile(r"(shard|heldout)-\d{5,}\.arrow")
 _OURS = re.compile(r"\.tmp-.*|" + _SHARD.pattern)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_cli.data import shards as shards_module
+from electra_cli.data import checked_files
 from electra_cli.data.checked_manifest import write_manifest
 from electra_cli.data.corpus import cut_into_parts, list_files, text_hash
 from electra_cli.data.shard_map import part_bytes
@@ -373,8 +373,8 @@ def test_an_unchanged_shard_is_hashed_once(root: Path, monkeypatch: pytest.Monke
         hashed.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr(shards_module, "sha256_file", counted)
-    monkeypatch.setattr(shards_module.time, "time_ns", lambda: 2**62)
+    monkeypatch.setattr(checked_files, "sha256_file", counted)
+    monkeypatch.setattr(checked_files.time, "time_ns", lambda: 2**62)
     reopen(root)
     assert len(hashed) == 2
     reopen(root)
@@ -390,7 +390,7 @@ def test_an_unchanged_shard_is_hashed_once(root: Path, monkeypatch: pytest.Monke
 def test_a_just_written_shard_is_not_yet_trusted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(root)
     newest = max(p.stat().st_ctime_ns for p in (root / "shards").glob("*.arrow"))
-    monkeypatch.setattr(shards_module.time, "time_ns", lambda: newest + 1_000_000)
+    monkeypatch.setattr(checked_files.time, "time_ns", lambda: newest + 1_000_000)
     (root / "shards" / ".verified.json").unlink(missing_ok=True)
     reopen(root)
     assert not (root / "shards" / ".verified.json").exists()
