@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text gpu-check docs pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-fast-electra gpu-check docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
@@ -52,6 +52,9 @@ bench-step: $(READY) ## an ELECTRA-small step against one written with transform
 
 bench-text: $(READY) ## shard-corpus against datasets.map
 	$(BIN)/python benchmarks/bench_text.py
+
+bench-fast-electra: $(READY) ## a step with a frozen generator, online and from samples, against joint training
+	$(BIN)/python benchmarks/bench_fast_electra.py
 
 gpu-check: $(READY) ## what only a GPU can prove, in six minutes; one JSON result
 	$(BIN)/python tools/gpu_check.py

@@ -173,6 +173,13 @@ def put_samples(token_ids_BS: Tensor, chosen: Chosen, sampled_M: Tensor) -> Tens
     return token_ids_BS.flatten().index_add(0, chosen.index_M, difference_M).view_as(token_ids_BS)
 
 
+def mark_chosen(token_ids_BS: Tensor, chosen: Chosen) -> Tensor:
+    """Whether each token was chosen."""
+    # Counts are added, for several unused slots may point at one place.
+    count_N = torch.zeros(token_ids_BS.numel(), dtype=torch.float32, device=token_ids_BS.device)
+    return count_N.index_add(0, chosen.index_M, chosen.weight_M).view_as(token_ids_BS) > 0
+
+
 def label_replaced(corrupted_BS: Tensor, token_ids_BS: Tensor) -> Tensor:
     """Whether a token is not the original one; a sample that hits the original counts as original."""
     return corrupted_BS != token_ids_BS

@@ -10,6 +10,7 @@ from electra_cli import __version__
 from electra_cli.commands import (
     _boundary,
     build_vocab,
+    cache_samples,
     check,
     collaborate,
     config,
@@ -37,6 +38,7 @@ COMMANDS: Commands = {
     "pretrain": pretrain.pretrain,
     "export": export.export,
     "eval-glue": eval_glue.eval_glue,
+    "cache-samples": cache_samples.cache_samples,
     "eval-blimp": eval_blimp.eval_blimp,
     "collaborate": collaborate.collaborate,
     "init": init.init,

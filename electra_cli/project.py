@@ -69,6 +69,8 @@ _PATH_KEYS = frozenset(
         "corpus.source.files",
         "vocab.path",
         "objective.use",
+        "objective.auxiliary",
+        "objective.samples",
         "pretrain.init_from",
         "evaluate.data",
         "evaluate.task.train",

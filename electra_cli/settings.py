@@ -140,8 +140,8 @@ class Generator(Settings):
     """Hidden size; without a value of one's own 64, or 256 for the sizes base and large."""
     depth_fraction: float = Field(1.0, gt=0, le=1)
     """Layers relative to the discriminator's."""
-    sharing: Literal["none", "tied", "gradient-disentangled"] = "tied"
-    """How the two networks share embeddings."""
+    sharing: Literal["none", "tied", "all", "gradient-disentangled"] = "tied"
+    """What the two networks share: nothing, the embeddings, or the whole encoder of one size."""
 
 
 class Masking(Settings):

@@ -1,8 +1,10 @@
 """The own settings of each built-in pre-training system: the keys of `[objective]` beside `use`."""
 
+from typing import Literal
+
 from pydantic import Field
 
-from electra_cli.settings import Settings
+from electra_cli.settings import Settings, Share
 
 
 class ElectraSettings(Settings):
@@ -14,7 +16,56 @@ class ElectraSettings(Settings):
     """Weight of the discriminator's loss, λ in the paper."""
     temperature: float = Field(1.0, gt=0)
     """Temperature at which the generator's samples are drawn."""
+    discriminator_positions: Literal["all", "chosen"] = "all"
+    """Tokens that the discriminator's loss counts: all real ones, or the chosen ones ("ELECTRA 15 %")."""
 
 
-OBJECTIVE_SETTINGS: dict[str, type[Settings]] = {"electra": ElectraSettings}
+class MaskedLMSettings(Settings):
+    """`[objective]` with `use = "masked_lm"`."""
+
+    random_fraction: Share = 0.1
+    """Share of the chosen tokens that become a random piece; BERT keeps as many (masking.keep_fraction)."""
+
+
+class ReplaceMLMSettings(Settings):
+    """`[objective]` with `use = "replace_mlm"`: the ablations Replace MLM and All-Tokens MLM."""
+
+    generator_weight: float = Field(1.0, ge=0)
+    """Weight of the generator's loss."""
+    restorer_weight: float = Field(1.0, ge=0)
+    """Weight of the loss of the network that is kept."""
+    temperature: float = Field(1.0, gt=0)
+    """Temperature at which the generator's samples are drawn."""
+    positions: Literal["chosen", "all"] = "chosen"
+    """Tokens to restore: the chosen ones (Replace MLM), or all with a copy gate (All-Tokens MLM)."""
+
+
+class FastElectraSettings(Settings):
+    """`[objective]` with `use = "fast_electra"`."""
+
+    auxiliary: str = ""
+    """Folder of the frozen masked language model: `generator/` of an export, or a Hugging Face folder."""
+    samples: str = ""
+    """Folder that `electra cache-samples` wrote; empty: the auxiliary model draws while training."""
+    temperature_schedule: Literal["exponential", "linear", "polynomial", "constant"] = "exponential"
+    """How the temperature falls to 1 over the run; constant stays at the initial one."""
+    initial_temperature: float = Field(2.0, gt=0)
+    """Temperature of the samples at the first step."""
+    temperature_decay: float = Field(0.1, gt=0)
+    """τ of the exponential schedule, as a share of the run."""
+    temperature_power: float = Field(2.0, gt=0)
+    """Exponent of the polynomial schedule."""
+    discriminator_weight: float = Field(1.0, gt=0)
+    """Weight of the one loss; it acts through Adam's ε and the clipping alone."""
+    initial_weights: Literal["fresh", "embeddings", "auxiliary"] = "fresh"
+    """What the discriminator takes from the auxiliary model before the first step: nothing, its embeddings,
+    or its whole body ("auxiliary", the two-stage ablation of ELECTRA)."""
+
+
+OBJECTIVE_SETTINGS: dict[str, type[Settings]] = {
+    "electra": ElectraSettings,
+    "masked_lm": MaskedLMSettings,
+    "replace_mlm": ReplaceMLMSettings,
+    "fast_electra": FastElectraSettings,
+}
 """The own settings of each built-in objective; an objective from a file brings its own class."""

@@ -288,9 +288,9 @@ def test_commands_named_in_passing_exist_with_their_options(page: str) -> None:
 def test_options_named_in_passing_belong_to_some_command(page: str) -> None:
     everywhere: set[str] = {"--version"}
     for words in (
-        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "eval-blimp", "collaborate",
-        "init", "check",
-        "report", "config show", "config explain", "config schema", "runs list", "runs compare",
+        "build-vocab", "shard-corpus", "pretrain", "export", "eval-glue", "cache-samples", "eval-blimp",
+        "collaborate", "init", "check", "report", "config show", "config explain", "config schema",
+        "runs list", "runs compare",
     ):  # fmt: skip
         everywhere |= options_of(words.split())
     for span in inline_code(page):

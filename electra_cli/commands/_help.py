@@ -6,6 +6,7 @@ from typer.core import TyperGroup
 
 SECTIONS = {
     "Pipeline": ("build-vocab", "shard-corpus", "pretrain", "export", "eval-glue"),
+    "Optional stage": ("cache-samples",),
     "More evaluation": ("eval-blimp", "collaborate"),
     "Project": ("init", "check", "config", "runs", "report"),
 }

@@ -1,18 +1,19 @@
 """Rows to batches: the tensors that every objective reads, made ahead of need in a thread."""
 
-# B batch, S sequence
+# B batch, S sequence, K slots for chosen positions of a row
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from electra_cli.data.drawn import DrawnSamples
 from electra_cli.data.order import SampleOrder
 from electra_cli.data.rows import Rows
 from electra_cli.distributed import Ranks
@@ -33,29 +34,45 @@ class Batch:
     """int64; token type 0 or 1, 0 on padding."""
     sample_B: Tensor
     """int64; running number of each row in the run: the counter of every keyed choice."""
+    drawn_BK: Tensor | None = None
+    """int64; the ids that a frozen model drew beforehand for the slots of each row's chosen positions."""
     is_heldout: bool = False
     """Held-out rows have masks of their own, which never change."""
 
 
-def _read_batch(rows: Rows, row_B: NDArray[np.int64], sample_B: NDArray[np.int64], is_heldout: bool) -> Batch:
+def _read_batch(
+    rows: Rows,
+    row_B: NDArray[np.int64],
+    sample_B: NDArray[np.int64],
+    drawn: DrawnSamples | None,
+    is_heldout: bool,
+) -> Batch:
     block = rows.read(row_B, sample_B)
+    ids_BK = None
+    if drawn is not None:
+        ids_BK = drawn.heldout_ids_of(row_B) if is_heldout else drawn.ids_of(sample_B)
     return Batch(
         token_ids_BS=torch.from_numpy(block.token_ids_RS),
         piece_BS=torch.from_numpy(block.piece_RS),
         position_BS=torch.from_numpy(block.position_RS),
         segment_BS=torch.from_numpy(block.segment_RS),
         sample_B=torch.from_numpy(sample_B),
+        drawn_BK=None if ids_BK is None else torch.from_numpy(ids_BK),
         is_heldout=is_heldout,
     )
 
 
-def _pinned(batch: Batch) -> Batch:
-    tensors = {
-        field.name: getattr(batch, field.name).pin_memory()
-        for field in fields(batch)
-        if field.name != "is_heldout"
-    }
-    return replace(batch, **tensors)
+def changed(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """The batch with `change` applied to each of its tensors."""
+    return replace(
+        batch,
+        token_ids_BS=change(batch.token_ids_BS),
+        piece_BS=change(batch.piece_BS),
+        position_BS=change(batch.position_BS),
+        segment_BS=change(batch.segment_BS),
+        sample_B=change(batch.sample_B),
+        drawn_BK=None if batch.drawn_BK is None else change(batch.drawn_BK),
+    )
 
 
 class BatchStream(Iterator[Batch]):
@@ -74,9 +91,13 @@ class BatchStream(Iterator[Batch]):
         batch_size: int,
         first_sample: int,
         ranks: Ranks | None = None,
+        drawn: DrawnSamples | None = None,
         pin_memory: bool = False,
     ) -> None:
-        """`batch_size` counts rows over all processes; this one gets a contiguous slice of each batch."""
+        """`batch_size` counts rows over all processes; this one gets a contiguous slice of each batch.
+
+        `drawn` adds the ids that a frozen model drew beforehand.
+        """
         ranks = ranks or Ranks()
         if batch_size % ranks.world_size:
             raise InputError(
@@ -84,7 +105,7 @@ class BatchStream(Iterator[Batch]):
                 hint=f"{-(-batch_size // ranks.world_size) * ranks.world_size} would fit",
                 key="pretrain.batch_size",
             )
-        self._rows, self._order = rows, order
+        self._rows, self._order, self._drawn = rows, order, drawn
         self._batch_size, self._pin_memory = batch_size, pin_memory
         slice_size = batch_size // ranks.world_size
         self._slice_S = np.arange(slice_size, dtype=np.int64) + ranks.rank * slice_size
@@ -124,11 +145,13 @@ class BatchStream(Iterator[Batch]):
 
     def _build(self, first_sample: int) -> Batch:
         sample_B = first_sample + self._slice_S
-        batch = _read_batch(self._rows, self._order.rows_of(sample_B), sample_B, False)
-        return _pinned(batch) if self._pin_memory else batch
+        batch = _read_batch(self._rows, self._order.rows_of(sample_B), sample_B, self._drawn, False)
+        return changed(batch, Tensor.pin_memory) if self._pin_memory else batch
 
 
-def heldout_batches(rows: Rows, *, num_rows: int, batch_size: int) -> Iterator[Batch]:
+def heldout_batches(
+    rows: Rows, *, num_rows: int, batch_size: int, drawn: DrawnSamples | None = None
+) -> Iterator[Batch]:
     """At most `num_rows` held-out rows, evenly spread over all, in batches; the last may be smaller.
 
     The same rows in the same order at every call; a row's sample number is its row number.
@@ -137,4 +160,4 @@ def heldout_batches(rows: Rows, *, num_rows: int, batch_size: int) -> Iterator[B
     row_R = np.arange(taken, dtype=np.int64) * rows.num_rows // max(1, taken)
     for start in range(0, taken, batch_size):
         row_B = row_R[start : start + batch_size]
-        yield _read_batch(rows, row_B, row_B, True)
+        yield _read_batch(rows, row_B, row_B, drawn, True)

@@ -66,9 +66,9 @@ def _head(kind: str, facts: ModelFacts) -> str:
 
 def _summary(kind: str, facts: ModelFacts) -> str:
     what = {
-        "encoder": "The text encoder: the discriminator's body, without a head.",
+        "encoder": "The text encoder: the body of the network that was trained, without a head.",
         "discriminator": "The discriminator: says of each token whether it was replaced (logit above 0).",
-        "generator": "The generator: a small masked language model.",
+        "generator": "A masked language model: the network that fills [MASK].",
     }[kind]
     return (
         f"{what} Pre-trained with electra-cli, objective `{facts.objective}`, recipe `{facts.recipe}`, "

@@ -50,6 +50,54 @@ def electra_training(
     return (1 + BACKWARD) * forward
 
 
+def masked_lm_training(config: EncoderConfig, *, sequence_length: int, masked_fraction: float) -> float:
+    """Matmul FLOPs of a training step of masked language modelling for one token."""
+    forward = encoder_forward(config, sequence_length) + masked_fraction * masked_lm_forward(config)
+    return (1 + BACKWARD) * forward
+
+
+def replace_mlm_training(
+    restorer: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+    restores_all: bool,
+) -> float:
+    """Matmul FLOPs of a training step of Replace MLM, or of All-Tokens MLM, for one token.
+
+    The vocabulary head of the network that is kept is computed at the masked tokens, or at all of them, where
+    a copy gate of the size of ELECTRA's head stands beside it.
+    """
+    gate = discriminator_head_forward(restorer) if restores_all else 0
+    forward = (
+        encoder_forward(restorer, sequence_length)
+        + (1.0 if restores_all else masked_fraction) * masked_lm_forward(restorer)
+        + gate
+    )
+    return (1 + BACKWARD) * forward + masked_lm_training(
+        generator, sequence_length=sequence_length, masked_fraction=masked_fraction
+    )
+
+
+def fast_electra_training(
+    discriminator: EncoderConfig,
+    auxiliary: EncoderConfig | None,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+) -> float:
+    """Matmul FLOPs of a training step of Fast-ELECTRA for one token.
+
+    The auxiliary model goes forward alone; `None`: its samples were drawn before the run.
+    """
+    forward = encoder_forward(discriminator, sequence_length) + discriminator_head_forward(discriminator)
+    drawing = 0.0
+    if auxiliary is not None:
+        drawing = encoder_forward(auxiliary, sequence_length) + masked_fraction * masked_lm_forward(auxiliary)
+    return (1 + BACKWARD) * forward + drawing
+
+
 PAPER_MASKED_FRACTION = 0.15625
 """The share of masked tokens in all of the paper's own counts, the large models' 25 % included."""
 
@@ -118,11 +166,35 @@ def paper_electra_training(
     masked_fraction: float = PAPER_MASKED_FRACTION,
 ) -> float:
     """The paper's count for a token in a training step of ELECTRA."""
+    return _paper_discriminator_training(discriminator, sequence_length) + paper_masked_lm_training(
+        generator, sequence_length=sequence_length, masked_fraction=masked_fraction
+    )
+
+
+def _paper_discriminator_training(discriminator: EncoderConfig, sequence_length: int) -> float:
     forward = (
         discriminator.num_layers * _paper_layer(discriminator, sequence_length)
         + _paper_embeddings(discriminator, sequence_length)
         + _paper_discriminator_head(discriminator)
     )
-    return 2 * forward + paper_masked_lm_training(
-        generator, sequence_length=sequence_length, masked_fraction=masked_fraction
-    )
+    return 2 * forward
+
+
+def paper_fast_electra_training(
+    discriminator: EncoderConfig,
+    auxiliary: EncoderConfig | None,
+    *,
+    sequence_length: int,
+    masked_fraction: float = PAPER_MASKED_FRACTION,
+) -> float:
+    """ELECTRA's way of counting, for a token in a training step of Fast-ELECTRA; `auxiliary` as in ours."""
+    drawing = 0.0
+    if auxiliary is not None:
+        # A training step is two passes there; an auxiliary model makes one.
+        drawing = (
+            paper_masked_lm_training(
+                auxiliary, sequence_length=sequence_length, masked_fraction=masked_fraction
+            )
+            / 2
+        )
+    return _paper_discriminator_training(discriminator, sequence_length) + drawing

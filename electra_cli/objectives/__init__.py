@@ -17,7 +17,12 @@ from electra_cli.errors import Problem, ProjectError
 if TYPE_CHECKING:
     from electra_cli.objectives.base import Objective
 
-BUILTIN = {"electra": "electra_cli.objectives.electra:Electra"}
+BUILTIN = {
+    "electra": "electra_cli.objectives.electra:Electra",
+    "masked_lm": "electra_cli.objectives.masked_lm:MaskedLM",
+    "replace_mlm": "electra_cli.objectives.replace_mlm:ReplaceMLM",
+    "fast_electra": "electra_cli.objectives.fast_electra:FastElectra",
+}
 """`[objective] use` to module and class."""
 
 

@@ -5,10 +5,13 @@ beforehand by `counts`, a function of the batch alone, so that micro-batches and
 exactly the loss of the whole batch: loss = Σ_terms weight · Σ_micro sum / Σ_micro count.
 """
 
+# B batch, K slots for chosen positions of a row
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -81,6 +84,16 @@ class Losses:
     """Handed to the next update of the same micro-batch."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reads:
+    """What an objective reads beside its batches; paths as `[objective]` has them."""
+
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Folders of frozen models by the name of the setting; each must have the project's vocabulary."""
+    samples: str = ""
+    """A folder of ids that those models drew beforehand; empty: they draw while training."""
+
+
 class Objective(nn.Module, ABC):
     """Networks and losses of one pre-training system.
 
@@ -99,6 +112,17 @@ class Objective(nn.Module, ABC):
         self.vocabulary = vocabulary
         self.sampler = sampler
 
+    @classmethod
+    def reads(cls, settings: ProjectSettings) -> Reads:
+        """What else a run reads; ProjectError where `[objective]` does not say it. Most read nothing."""
+        return Reads()
+
+    def load_frozen(self, folders: Mapping[str, Path]) -> None:
+        """Take in the models of `reads`, by setting, before the first step; an export never asks for them.
+
+        Their parameters must not require gradients: checkpoints hold what training moves.
+        """
+
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """The divisor of each term: a 0-d float32 tensor, a function of the batch alone (0 is allowed)."""
@@ -114,6 +138,17 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def exports(self) -> dict[str, HFFolder]:
         """What can be exported, by folder name (`encoder`, `discriminator`, `generator`)."""
+
+
+class DrawingObjective(Objective):
+    """An objective that samples from frozen models alone, so that all of it can be drawn before a run."""
+
+    draw_settings: ClassVar[tuple[str, ...]]
+    """The own settings that the drawn ids depend on, beside the models, the rows and the masking."""
+
+    @abstractmethod
+    def draw(self, batch: Batch, progress: Tensor) -> Tensor:
+        """The ids [B, K] of the slots for chosen positions; `Batch.drawn_BK` brings them back."""
 
 
 def own_settings(table: ObjectiveTable, kind: type[OwnSettings]) -> OwnSettings:

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from electra_cli.corruption import Chosen, label_replaced, put_samples
+from electra_cli.corruption import Chosen, label_replaced, mark_chosen, put_samples
 from electra_cli.data.batches import Batch
 from electra_cli.errors import Problem, ProjectError
 from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
+from electra_cli.models.backbone import Backbone
 from electra_cli.models.backbones import build_encoder
 from electra_cli.models.embeddings import TokenEmbeddings
 from electra_cli.models.folders import HFFolder, discriminator_folders, generator_folders
@@ -30,15 +31,22 @@ from electra_cli.objectives.masking import RowMasking
 from electra_cli.settings import ProjectSettings
 from electra_cli.settings_objectives import ElectraSettings
 
-SHARINGS = ("tied", "none")
+SHARINGS = ("tied", "none", "all")
 
 
 class Generator(nn.Module):
     """The small masked language model; its output layer is its embedding table."""
 
-    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None) -> None:
+    def __init__(
+        self,
+        config: EncoderConfig,
+        embeddings: TokenEmbeddings | None,
+        *,
+        encoder: Backbone | None = None,
+    ) -> None:
+        """`embeddings`, or a whole `encoder`: those of another network, to share them."""
         super().__init__()
-        self.encoder = build_encoder(config, embeddings)
+        self.encoder = build_encoder(config, embeddings) if encoder is None else encoder
         self.head = MaskedLMHead(config)
 
     def forward(self, masked_BS: Tensor, batch: Batch, index_M: Tensor) -> Tensor:
@@ -46,6 +54,30 @@ class Generator(nn.Module):
         hidden_BSD = self.encoder(masked_BS, batch.piece_BS, batch.position_BS, batch.segment_BS)
         state_ME: Tensor = self.head.transform(hidden_BSD.flatten(0, 1).index_select(0, index_M))
         return state_ME
+
+    def fill(
+        self,
+        masked_BS: Tensor,
+        batch: Batch,
+        chosen: Chosen,
+        uniform_M: Tensor,
+        *,
+        temperature: float = 1.0,
+        sampler: str = "auto",
+    ) -> MaskedSample:
+        """The loss at the chosen positions, and an id drawn for each by `uniform_M`; never [PAD]."""
+        return masked_sample(
+            self(masked_BS, batch, chosen.index_M),
+            self.encoder.embeddings.word_VE,
+            self.head.bias_V,
+            chosen.target_M,
+            chosen.weight_M,
+            uniform_M,
+            temperature=temperature,
+            # A sampled [PAD] would train the one row of the table that transformers keeps out of training.
+            forbidden_M=torch.full_like(chosen.target_M, self.encoder.config.padding_id),
+            implementation=sampler,
+        )
 
 
 class Discriminator(nn.Module):
@@ -73,6 +105,7 @@ class Electra(Objective):
         super().__init__(settings, vocabulary, sampler=sampler)
         own = own_settings(settings.objective, ElectraSettings)
         self.temperature = own.temperature
+        self.detects_all = own.discriminator_positions == "all"
         self.updates = (
             Update(
                 name="electra",
@@ -80,40 +113,45 @@ class Electra(Objective):
                 terms={"mlm": own.generator_weight, "rtd": own.discriminator_weight},
             ),
         )
-        is_tied = _is_tied(settings.generator.sharing)
-        sizes = vocabulary.size, vocabulary.padding_id
-        self.discriminator = Discriminator(discriminator_config(settings, *sizes))
-        self.generator = Generator(
-            generator_config(settings, *sizes), self.discriminator.encoder.embeddings if is_tied else None
-        )
+        config = discriminator_config(settings, vocabulary.size, vocabulary.padding_id)
+        self.discriminator = Discriminator(config)
+        self.generator = make_generator(settings, vocabulary, self.discriminator.encoder)
         self.masking = RowMasking(settings, vocabulary)
         initialise(self, seed=settings.project.seed, std=settings.model.init_std)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Chosen positions for "mlm", real tokens for "rtd"."""
+        """Chosen positions for "mlm"; real tokens, or the chosen ones, for "rtd"."""
+        num_chosen = self.masking.choose(batch).weight_M.sum()
         return {
-            "mlm": self.masking.choose(batch).weight_M.sum(),
-            "rtd": (batch.piece_BS > 0).sum().float(),
+            "mlm": num_chosen,
+            "rtd": (batch.piece_BS > 0).sum().float() if self.detects_all else num_chosen,
         }
 
     def forward(self, batch: Batch, update: str, progress: Tensor, carry: object = None) -> Losses:
         """Both sums of one micro-batch. While training, dropout is on in the generator as it samples."""
         chosen = self.masking.choose(batch)
-        sample = self._generate(batch, chosen)
+        sample = self.generator.fill(
+            self.masking.hide(batch, chosen),
+            batch,
+            chosen,
+            self.masking.uniform(batch, chosen),
+            temperature=self.temperature,
+            sampler=self.sampler,
+        )
         corrupted_BS = put_samples(batch.token_ids_BS, chosen, sample.sampled_M)
         is_replaced_BS = label_replaced(corrupted_BS, batch.token_ids_BS)
         logit_BS = self.discriminator(corrupted_BS, batch)
-        is_real_BS = batch.piece_BS > 0
+        is_counted_BS = batch.piece_BS > 0 if self.detects_all else mark_chosen(batch.token_ids_BS, chosen)
         is_right_M = (sample.sampled_M == chosen.target_M) * chosen.weight_M
         return Losses(
             sums={
                 "mlm": sample.loss_sum,
-                "rtd": detection_loss(logit_BS, is_replaced_BS, is_real_BS),
+                "rtd": detection_loss(logit_BS, is_replaced_BS, is_counted_BS),
             },
             figures={
                 "num_chosen": chosen.weight_M.sum(),
                 "num_sampled_right": is_right_M.sum(),
-                **detection_figures(logit_BS, is_replaced_BS, is_real_BS),
+                **detection_figures(logit_BS, is_replaced_BS, is_counted_BS),
             },
         )
 
@@ -132,29 +170,44 @@ class Electra(Objective):
             **generator_folders(self.generator.encoder, self.generator.head),
         }
 
-    def _generate(self, batch: Batch, chosen: Chosen) -> MaskedSample:
-        return masked_sample(
-            self.generator(self.masking.hide(batch, chosen), batch, chosen.index_M),
-            self.generator.encoder.embeddings.word_VE,
-            self.generator.head.bias_V,
-            chosen.target_M,
-            chosen.weight_M,
-            self.masking.uniform(batch, chosen),
-            temperature=self.temperature,
-            # A sampled [PAD] would train the one row of the table that transformers keeps out of training.
-            forbidden_M=torch.full_like(chosen.target_M, self.vocabulary.padding_id),
-            implementation=self.sampler,
-        )
 
+def make_generator(settings: ProjectSettings, vocabulary: VocabularyFacts, kept: Backbone) -> Generator:
+    """The generator of a project, sharing with the encoder `kept` what `[generator] sharing` says.
 
-def _is_tied(sharing: str) -> bool:
+    ProjectError for a sharing that ELECTRA does not have, or one that needs other sizes.
+    """
+    sharing = settings.generator.sharing
+    if sharing == "all":
+        _require_one_size(settings, kept.config)
+        return Generator(kept.config, None, encoder=kept)
     if sharing not in SHARINGS:
         allowed = " or ".join(f'"{name}"' for name in SHARINGS)
-        message = f'generator.sharing = "{sharing}" does not go with objective.use = "electra"'
-        raise ProjectError(
-            message,
-            problems=(Problem("generator.sharing", message),),
-            key="generator.sharing",
+        raise _problem(
+            "generator.sharing",
+            f'generator.sharing = "{sharing}" does not go with objective.use = "{settings.objective.use}"',
             hint=f"allowed: {allowed}",
         )
-    return sharing == "tied"
+    config = generator_config(settings, vocabulary.size, vocabulary.padding_id)
+    return Generator(config, kept.embeddings if sharing == "tied" else None)
+
+
+def _require_one_size(settings: ProjectSettings, kept: EncoderConfig) -> None:
+    width, depth = settings.generator.width, settings.generator.depth_fraction
+    if width != kept.hidden_size:
+        raise _problem(
+            "generator.width",
+            f'generator.sharing = "all" needs two networks of one size: generator.width = {width}, '
+            f"the other's hidden_size = {kept.hidden_size}",
+            hint=f"set generator.width = {kept.hidden_size}",
+        )
+    if depth != 1:
+        raise _problem(
+            "generator.depth_fraction",
+            f'generator.sharing = "all" needs two networks of one size: generator.depth_fraction = {depth}, '
+            "not 1",
+            hint="set generator.depth_fraction = 1.0",
+        )
+
+
+def _problem(key: str, message: str, *, hint: str) -> ProjectError:
+    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)

@@ -8,7 +8,7 @@ and the vocabulary act only through the files that they produce, so the hashes o
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from electra_cli.settings import ProjectSettings
@@ -72,6 +72,10 @@ class Content:
     """Of the file that an own objective comes from."""
     init_from_sha256: str = ""
     """Of the weights that the run starts from."""
+    models_sha256: Mapping[str, str] = field(default_factory=dict)
+    """Of the frozen models that the objective reads, by its setting."""
+    samples_sha256: str = ""
+    """Of the ids that those models drew beforehand."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +117,16 @@ def identify(settings: ProjectSettings, content: Content) -> Identity:
         "content.shards": content.shards_sha256,
         "content.objective": content.objective_sha256,
         "content.init_from": content.init_from_sha256,
+        **{f"content.{name}": sha256 for name, sha256 in content.models_sha256.items()},
     }
+    if content.samples_sha256:
+        values["content.samples"] = content.samples_sha256
     return Identity(values)
 
 
-def two_columns(differences: tuple[Difference, ...]) -> str:
-    """A table of setting, value of the run, value asked for."""
-    rows = [("setting", "that run", "now")]
+def two_columns(differences: tuple[Difference, ...], *, theirs: str = "that run") -> str:
+    """A table of setting, value of the run or of what `theirs` names, value asked for."""
+    rows = [("setting", theirs, "now")]
     rows += [(d.key, _shown(d.old), _shown(d.new)) for d in differences]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"  {key:<{widths[0]}}  {old:<{widths[1]}}  {new}" for key, old, new in rows)

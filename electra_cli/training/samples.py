@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from electra_cli.data.batches import Batch, BatchStream, heldout_batches
+from electra_cli.data.drawn import DrawnSamples
 from electra_cli.data.order import SampleOrder, source_weights
 from electra_cli.data.rows import Rows
 from electra_cli.data.shards import Shard, ShardSet
@@ -22,6 +23,8 @@ class Samples:
     heldout: Rows
     batch_size: int
     heldout_rows: int
+    drawn: DrawnSamples | None = None
+    """What a frozen model drew beforehand."""
 
     def stream(self, first_sample: int, ranks: Ranks, *, pin_memory: bool) -> BatchStream:
         """Batches from sample `first_sample` on; resuming is asking for the next one."""
@@ -31,13 +34,14 @@ class Samples:
             batch_size=self.batch_size,
             first_sample=first_sample,
             ranks=ranks,
+            drawn=self.drawn,
             pin_memory=pin_memory,
         )
 
     def heldout_batches(self, batch_size: int) -> Iterator[Batch]:
         """The same held-out rows every time, with masks of their own."""
         wanted = min(self.heldout_rows, self.heldout.num_rows)
-        return heldout_batches(self.heldout, num_rows=wanted, batch_size=batch_size)
+        return heldout_batches(self.heldout, num_rows=wanted, batch_size=batch_size, drawn=self.drawn)
 
     def epochs(self, samples: int) -> float:
         """Passes over the rows that `samples` make."""

@@ -13,6 +13,7 @@ import torch
 
 import electra_cli
 from electra_cli import durable
+from electra_cli.data.drawn import DrawnSamples, open_drawn
 from electra_cli.data.shards import ShardSet
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.distributed import Ranks
@@ -20,7 +21,7 @@ from electra_cli.errors import InputError, Problem, ProjectError
 from electra_cli.kernels.masked_sampling import choose_implementation
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives import find
-from electra_cli.objectives.base import Losses, Objective, VocabularyFacts
+from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts
 from electra_cli.optimization.update import NetworkUpdate
 from electra_cli.progress import Progress
 from electra_cli.project import Project
@@ -30,11 +31,12 @@ from electra_cli.training.figures import Interval
 from electra_cli.training.fingerprint import Content, Identity, identify
 from electra_cli.training.health import Concern, warnings_before_training
 from electra_cli.training.memory import common_micro_batch, micro_batch_for
+from electra_cli.training.plan import plan_of, require_plan
 from electra_cli.training.run import Run
 from electra_cli.training.run_folder import Manifest
 from electra_cli.training.samples import Samples, open_samples
 from electra_cli.training.step import StepPlan
-from electra_cli.training.warm_start import source_sha256
+from electra_cli.training.warm_start import require_same_vocabulary, source_sha256
 from electra_cli.training.weights import count_parameters
 
 
@@ -63,21 +65,45 @@ class Job:
 
 
 def make_job(
-    project: Project, vocabulary: Vocabulary, shards: ShardSet, progress: Progress, ranks: Ranks
+    project: Project,
+    vocabulary: Vocabulary,
+    shards: ShardSet,
+    progress: Progress,
+    ranks: Ranks,
+    *,
+    reads_samples: bool = True,
 ) -> Job:
-    """Open the rows and hash what the run depends on; InputError where something does not fit."""
+    """Open the rows and hash what the run depends on; InputError where something does not fit.
+
+    `reads_samples` false: frozen models draw, although `[objective]` names what they drew before.
+    """
+    settings = project.settings
+    kind = find(settings.objective.use, project.root)
+    reads = kind.reads(settings)
+    samples_folder = reads.samples if reads_samples else ""
+    drawn = open_drawn(project.resolve(samples_folder)) if samples_folder else None
+    content = content_of(project, vocabulary, shards, reads, drawn)
+    identity = identify(settings, content)
+    if drawn is not None:
+        require_plan(drawn, plan_of(identity, kind))
     return Job(
         project=project,
         vocabulary=vocabulary,
         shards=shards,
-        samples=open_samples(project.settings, vocabulary, shards),
-        identity=identify(project.settings, content_of(project, vocabulary, shards)),
+        samples=replace(open_samples(settings, vocabulary, shards), drawn=drawn),
+        identity=identity,
         ranks=ranks,
         progress=progress,
     )
 
 
-def content_of(project: Project, vocabulary: Vocabulary, shards: ShardSet) -> Content:
+def content_of(
+    project: Project,
+    vocabulary: Vocabulary,
+    shards: ShardSet,
+    reads: Reads,
+    drawn: DrawnSamples | None,
+) -> Content:
     """Hashes of all that the run reads."""
     settings = project.settings
     objective = ""
@@ -91,6 +117,11 @@ def content_of(project: Project, vocabulary: Vocabulary, shards: ShardSet) -> Co
         shards_sha256=shards.manifest_sha256,
         objective_sha256=objective,
         init_from_sha256=source_sha256(project.resolve(init_from)) if init_from else "",
+        models_sha256={
+            name: source_sha256(project.resolve(path), key=f"objective.{name}")
+            for name, path in reads.models.items()
+        },
+        samples_sha256="" if drawn is None else drawn.manifest_sha256,
     )
 
 
@@ -104,10 +135,7 @@ def make_engine(job: Job, manifest: Manifest | None = None) -> Engine:
 def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
     """The networks with their initial weights, on the device, and a run at step 0 over them."""
     settings = job.settings
-    sampler_of(job, engine)
-    facts = VocabularyFacts.of(job.vocabulary, whole_word=settings.masking.whole_word)
-    kind = find(settings.objective.use, job.project.root)
-    objective = kind(settings, facts, sampler=settings.pretrain.sampler).to(engine.device).train()
+    objective = make_objective(job, engine)
     forward: Callable[..., Losses] = torch.compile(objective) if engine.is_compiled else objective
     updates = tuple(
         NetworkUpdate(objective, update, settings.optimizer, is_loss_scaled=engine.precision == "fp16")
@@ -120,7 +148,7 @@ def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
         engine=engine,
         ranks=job.ranks,
         seed=settings.project.seed,
-        micro_batch_size=_micro_batch_size(job, objective, engine, manifest),
+        micro_batch_size=micro_batch_size(job, objective, engine, manifest),
     )
     return Run(
         plan=plan,
@@ -129,6 +157,23 @@ def make_run(job: Job, engine: Engine, manifest: Manifest | None = None) -> Run:
         vocabulary_sha256=job.vocabulary.sha256,
         interval=Interval(engine.sum_dtype),
     )
+
+
+def make_objective(job: Job, engine: Engine) -> Objective:
+    """The networks with their initial weights and the frozen models that they need, on the device.
+
+    InputError where a frozen model has another vocabulary or does not fit.
+    """
+    settings = job.settings
+    sampler_of(job, engine)
+    facts = VocabularyFacts.of(job.vocabulary, whole_word=settings.masking.whole_word)
+    kind = find(settings.objective.use, job.project.root)
+    objective = kind(settings, facts, sampler=settings.pretrain.sampler)
+    folders = {name: job.project.resolve(path) for name, path in kind.reads(settings).models.items()}
+    for name, folder in folders.items():
+        require_same_vocabulary(folder, job.vocabulary, key=f"objective.{name}")
+    objective.load_frozen(folders)
+    return objective.to(engine.device).train()
 
 
 def sampler_of(job: Job, engine: Engine) -> tuple[str, str]:
@@ -145,7 +190,7 @@ def sampler_of(job: Job, engine: Engine) -> tuple[str, str]:
         ) from error
 
 
-def _micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: Manifest | None) -> int:
+def micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: Manifest | None = None) -> int:
     """Rows of a forward pass: as set, as the run began, or by the memory rule."""
     batch_size, world_size = job.settings.pretrain.batch_size, job.ranks.world_size
     if batch_size % world_size:

@@ -7,14 +7,14 @@ micro-batches and processes add up to exactly the loss of the batch.
 # B batch, K terms
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from electra_cli import keyed
-from electra_cli.data.batches import Batch
+from electra_cli.data.batches import Batch, changed
 from electra_cli.distributed import Ranks
 from electra_cli.objectives.base import Losses, Objective, Update
 from electra_cli.optimization.update import NetworkUpdate
@@ -86,15 +86,11 @@ def train_step(
 def cut(batch: Batch, micro_batch_size: int, device: torch.device) -> Iterator[Batch]:
     """The micro-batches of a batch, on the device."""
     for start in range(0, len(batch.sample_B), micro_batch_size):
-        rows = slice(start, start + micro_batch_size)
-        yield replace(
-            batch,
-            token_ids_BS=batch.token_ids_BS[rows].to(device, non_blocking=True),
-            piece_BS=batch.piece_BS[rows].to(device, non_blocking=True),
-            position_BS=batch.position_BS[rows].to(device, non_blocking=True),
-            segment_BS=batch.segment_BS[rows].to(device, non_blocking=True),
-            sample_B=batch.sample_B[rows].to(device, non_blocking=True),
-        )
+        yield _part(batch, slice(start, start + micro_batch_size), device)
+
+
+def _part(batch: Batch, rows: slice, device: torch.device) -> Batch:
+    return changed(batch, lambda tensor: tensor[rows].to(device, non_blocking=True))
 
 
 def count_terms(plan: StepPlan, micro_batches: list[Batch]) -> dict[str, Tensor]:

@@ -30,16 +30,16 @@ def is_run(source: Path) -> bool:
     return (source / "checkpoints").is_dir() or (source / checkpoint.MANIFEST).is_file()
 
 
-def source_sha256(source: Path) -> str:
-    """Hash of the weights that a run starts from; InputError where there are none."""
+def source_sha256(source: Path, *, key: str = "pretrain.init_from") -> str:
+    """Hash of the weights that the setting `key` names; InputError where there are none."""
     if is_run(source):
         return durable.sha256_file(checkpoint.chosen_checkpoint(source, Silent()) / checkpoint.MANIFEST)
     files = sorted(source.glob("*.safetensors")) or sorted(source.glob("*/*.safetensors"))
     if not files:
         raise InputError(
-            f"pretrain.init_from: {source} holds no weights (*.safetensors) and is no run",
+            f"{key}: {source} holds no weights (*.safetensors) and is no run",
             path=source,
-            key="pretrain.init_from",
+            key=key,
             hint="name a run, a checkpoint, an export or a Hugging Face folder",
         )
     digest = hashlib.sha256()
@@ -130,11 +130,21 @@ def _networks_of(names: list[str], objective: Objective) -> str:
 
 
 def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
-    _require_same_vocabulary(source, vocabulary)
+    require_same_vocabulary(source, vocabulary, key="pretrain.init_from")
     found = load_pretrained(source)
     networks: Mapping[str, nn.Module] = dict(objective.named_children())
     # Where both share their embeddings, those of the discriminator, which is exported, come last and stay.
-    for role, part in (("generator", found.generator), ("discriminator", found.discriminator)):
+    parts = {"generator": found.generator, "discriminator": found.discriminator}
+    held = [role for role, part in parts.items() if part is not None]
+    if not any(role in networks for role in held):
+        raise InputError(
+            f"pretrain.init_from: {source} holds a {' and a '.join(held)}, "
+            f"this objective trains: {', '.join(name for name in networks if name != 'masking')}",
+            path=source,
+            key="pretrain.init_from",
+            hint="start from a folder of such a network, or leave pretrain.init_from empty",
+        )
+    for role, part in parts.items():
         if part is not None and role in networks:
             _copy_part(networks[role], part, sequence_length)
     return found.described()
@@ -148,8 +158,11 @@ def _copy_part(network: nn.Module, part: PretrainedPart, sequence_length: int) -
         copy_into(network.get_submodule("head"), part.head, source=str(part.folder))
 
 
-def _require_same_vocabulary(source: Path, vocabulary: Vocabulary) -> None:
-    """Every id must mean the same piece; a folder without a tokenizer cannot be checked and is refused."""
+def require_same_vocabulary(source: Path, vocabulary: Vocabulary, *, key: str) -> None:
+    """Every id must mean the same piece; a folder without a tokenizer cannot be checked and is refused.
+
+    InputError names the setting `key`, which `source` stands in.
+    """
     files = [*source.glob("tokenizer.json"), *sorted(source.glob("*/tokenizer.json"))]
     if files:
         theirs = Tokenizer.from_file(str(files[0])).get_vocab(with_added_tokens=True)
@@ -158,17 +171,17 @@ def _require_same_vocabulary(source: Path, vocabulary: Vocabulary) -> None:
         files, theirs = [source / "vocab.txt"], {piece: number for number, piece in enumerate(pieces)}
     else:
         raise InputError(
-            f"pretrain.init_from: {source} has neither tokenizer.json nor vocab.txt to compare with",
+            f"{key}: {source} has neither tokenizer.json nor vocab.txt to compare with",
             path=source,
-            key="pretrain.init_from",
+            key=key,
         )
     ours = vocabulary.tokenizer.get_vocab(with_added_tokens=True)
     if theirs != ours:
         differing = sum(theirs.get(piece) != number for piece, number in ours.items())
         raise InputError(
-            f"pretrain.init_from: {files[0]} is another vocabulary: {differing:,} of {len(ours):,} pieces "
+            f"{key}: {files[0]} is another vocabulary: {differing:,} of {len(ours):,} pieces "
             "have another id there, or none",
             path=files[0],
-            key="pretrain.init_from",
+            key=key,
             hint=f'set vocab.path = "{files[0]}" and shard again to continue this model',
         )

@@ -9,9 +9,14 @@ from electra_cli.errors import CorruptError
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; a shared one stands under its first name alone."""
+    """Parameters and persistent buffers by name; a shared one stands under its first name alone.
+
+    A parameter that is frozen belongs to the folder that it came from, and is left out.
+    """
     persistent = set(module.state_dict())
-    tensors: dict[str, Tensor] = {name: one.detach() for name, one in module.named_parameters()}
+    tensors: dict[str, Tensor] = {
+        name: one.detach() for name, one in module.named_parameters() if one.requires_grad
+    }
     tensors |= {name: one for name, one in module.named_buffers() if name in persistent}
     return tensors
 

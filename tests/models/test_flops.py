@@ -11,9 +11,13 @@ from electra_cli.models.flops import (
     discriminator_head_forward,
     electra_training,
     encoder_forward,
+    fast_electra_training,
     masked_lm_forward,
+    masked_lm_training,
     paper_electra_training,
+    paper_fast_electra_training,
     paper_masked_lm_training,
+    replace_mlm_training,
 )
 from electra_cli.models.sizes import SIZES, EncoderConfig
 
@@ -84,3 +88,45 @@ def test_our_count_equals_the_products_that_torch_runs(name):
     assert encoder == 16 * encoder_forward(config, 8)
     assert discriminator == 16 * discriminator_head_forward(config)
     assert masked_lm == 3 * masked_lm_forward(config)
+
+
+BASE_SAME_WIDTH = published(768, 12, 768), published(768, 4, 768)
+
+
+@pytest.mark.parametrize(
+    ("pair", "length", "online", "cached"),
+    [(SMALL, 128, 0.136, 0.272), (BASE_SAME_WIDTH, 512, 0.166, 0.332)],
+)
+def test_fast_electra_saves_the_backward_pass_or_all_of_the_generator(pair, length, online, cached):
+    """In the paper's count, where the generator's share of a step is what can be saved at most."""
+    joint = paper_electra_training(*pair, sequence_length=length)
+    for auxiliary, saved in ((pair[1], online), (None, cached)):
+        cost = paper_fast_electra_training(pair[0], auxiliary, sequence_length=length)
+        assert 1 - cost / joint == pytest.approx(saved, abs=5e-4)
+
+
+def test_the_costs_of_all_baselines_at_the_size_small():
+    """Millions for a token, as docs/baselines.md has them; the sums by hand from the parts counted above."""
+    sizes = {"sequence_length": 128, "masked_fraction": 0.15}
+    main, generator = SMALL
+    body, small_body = encoder_forward(main, 128), encoder_forward(generator, 128)
+    head, small_head = masked_lm_forward(main), masked_lm_forward(generator)
+    detection = discriminator_head_forward(main)
+    filling = small_body + 0.15 * small_head
+    costs = {
+        masked_lm_training(main, **sizes): (3 * (body + 0.15 * head), 65.1),
+        electra_training(main, generator, **sizes): (3 * (body + detection + filling), 70.2),
+        replace_mlm_training(main, generator, restores_all=False, **sizes): (
+            3 * (body + 0.15 * head + filling),
+            73.4,
+        ),
+        replace_mlm_training(main, generator, restores_all=True, **sizes): (
+            3 * (body + head + detection + filling),
+            93.9,
+        ),
+        fast_electra_training(main, generator, **sizes): (3 * (body + detection) + filling, 64.7),
+        fast_electra_training(main, None, **sizes): (3 * (body + detection), 61.9),
+    }
+    for found, (by_hand, millions) in costs.items():
+        assert found == pytest.approx(by_hand, rel=1e-12)
+        assert found / 1e6 == pytest.approx(millions, abs=0.05)

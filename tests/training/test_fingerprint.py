@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,8 @@ CHOICES = {
     "collaborate.prompt": "paper",
     "collaborate.constrain": "rules",
     "collaborate.price": [{"model": "m", "input": 1.0, "output": 2.0}],
+    "objective.discriminator_positions": "chosen",
+    "evaluate.protocol": "sentiment",
 }
 
 
@@ -108,6 +111,20 @@ def test_every_setting_is_free_guarded_or_fatal(key):
     else:
         assert [d.kind for d in differences] == [Kind.FATAL]
         assert before.fingerprint != after.fingerprint
+
+
+def test_other_frozen_models_and_their_samples_are_fatal():
+    """A run that reads neither has no such entry, so that its fingerprint stays what it was."""
+    plain = identify(ProjectSettings(), CONTENT)
+    assert not {"content.auxiliary", "content.samples"} & plain.values.keys()
+    with_model = replace(CONTENT, models_sha256={"auxiliary": "d" * 64})
+    before = identify(ProjectSettings(), with_model)
+    for other in (
+        replace(CONTENT, models_sha256={"auxiliary": "e" * 64}),
+        replace(with_model, samples_sha256="f" * 64),
+    ):
+        differences = before.differences(identify(ProjectSettings(), other))
+        assert [d.kind for d in differences] == [Kind.FATAL]
 
 
 @pytest.mark.parametrize(

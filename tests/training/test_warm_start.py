@@ -57,6 +57,14 @@ def test_a_discriminator_alone_leaves_the_generator_fresh(tmp_path, export):
     assert all(torch.equal(value, fresh[name]) for name, value in new.generator.head.named_parameters())
 
 
+def test_a_folder_without_any_network_of_the_objective_is_refused(tmp_path, export):
+    """A masked language model has no place for a discriminator; nothing would be copied."""
+    folder, _, vocabulary = export
+    new = make_objective(tmp_path, vocabulary, objective__use="masked_lm")
+    with pytest.raises(InputError, match="holds a discriminator, this objective trains: generator"):
+        start_from(folder / "discriminator", new, vocabulary, 32)
+
+
 def test_another_vocabulary_is_refused(tmp_path, export):
     folder, _, vocabulary = export
     new = make_objective(tmp_path, vocabulary)
