@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from electra_cli.errors import ElectraError, StorageError
+from electra_cli.errors import ElectraError, ProjectError, StorageError
 from electra_cli.pipeline import ensure_shards, ensure_vocabulary
 from electra_cli.progress import Progress
 from electra_cli.project import Project
@@ -11,6 +11,7 @@ from electra_cli.project import Project
 if TYPE_CHECKING:
     from electra_cli.data.shards import ShardSet
     from electra_cli.data.vocabulary import Vocabulary
+    from electra_cli.training.contract import Contract
     from electra_cli.training.dry_run import DryRun
 
 _ROOM_FOR_CHECKPOINTS = 2.2
@@ -88,6 +89,7 @@ def rehearsal_findings(seen: "DryRun") -> list[Finding]:
     return [
         Finding("data", True, f"{seen.num_tokens:,} tokens, ≈{epochs} epochs"),
         Finding("model", True, f"{in_words(seen.parameters)} · sampler: {seen.sampler}"),
+        *_contract(seen.contract),
         Finding(
             "memory",
             True,
@@ -109,12 +111,28 @@ def rehearsal_findings(seen: "DryRun") -> list[Finding]:
     ]
 
 
+def _contract(contract: "Contract") -> list[Finding]:
+    """The promises that the objective breaks, or one line that says it keeps them."""
+    if contract.breaches:
+        return [Finding("objective", False, breach.text()) for breach in contract.breaches]
+    silent = contract.without_gradient
+    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
+    unreached = f"; no gradient reaches {shown}" if silent else ""
+    return [Finding("objective", True, f"keeps its contract on {contract.num_rows} rows{unreached}")]
+
+
 def _failure(findings: list[Finding]) -> ElectraError | None:
     for finding in findings:
         if finding.name == "disk" and not finding.is_good:
             return StorageError(
                 f"there is no room for two checkpoints: {finding.text}",
                 hint="make room; a checkpoint is written before an old one is removed",
+            )
+        if finding.name == "objective" and not finding.is_good:
+            return ProjectError(
+                f"the objective breaks its contract: {finding.text}",
+                key="objective.use",
+                hint="docs/write-an-objective.md explains each promise",
             )
         if not finding.is_good:
             return ElectraError(f"{finding.name}: {finding.text}", hint="this is a bug; please report it")

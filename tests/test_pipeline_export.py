@@ -202,6 +202,7 @@ def test_pitfall_K6_a_check_tells_tokens_and_epochs_without_training(
         "vocabulary",
         "data",
         "model",
+        "objective",
         "memory",
         "time",
         "disk",

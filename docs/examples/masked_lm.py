@@ -1,3 +1,4 @@
+# --8<-- [start:whole]
 """An own objective: BERT's masked language model (Devlin et al. 2018), with its random words."""
 
 # B batch, S sequence, M slots for chosen positions, D hidden, E embedding size, V vocabulary
@@ -109,3 +110,6 @@ class MaskedLM(Objective):
         return keyed.key(self.settings.project.seed, heldout + purpose)
 
     # --8<-- [end:shown]
+
+
+# --8<-- [end:whole]

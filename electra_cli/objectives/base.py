@@ -103,6 +103,8 @@ class Objective(nn.Module, ABC):
 
     updates: tuple[Update, ...]
     """In the order in which they run for each batch."""
+    coupled_terms: frozenset[str] = frozenset()
+    """Terms that compare rows with each other (contrastive): cutting a batch into pieces changes them."""
 
     def __init__(
         self, settings: ProjectSettings, vocabulary: VocabularyFacts, *, sampler: str = "auto"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +18,8 @@ from electra_cli.distributed import Ranks
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 from electra_cli.training import checkpoint
+from electra_cli.training.contract import Contract, check_contract
+from electra_cli.training.contract_sums import TENSORS
 from electra_cli.training.device import computing
 from electra_cli.training.health import Concern
 from electra_cli.training.memory import naming_memory_shortage
@@ -28,6 +31,7 @@ from electra_cli.training.weights import count_parameters
 
 # A rehearsed batch has this many micro-batches at most; the time of a step is scaled to the whole batch.
 _MICRO_BATCHES = 2
+_CONTRACT_ROWS = 4
 _MOST_STEPS = 60
 _ENOUGH_SECONDS = 5.0
 
@@ -60,6 +64,7 @@ class DryRun:
     free_bytes: int
     is_resume_identical: bool
     """Two steps in one go, and a step, save, load, step, gave the same losses and weights."""
+    contract: Contract
     concerns: tuple[Concern, ...]
 
 
@@ -84,6 +89,7 @@ def dry_run(project: Project, vocabulary: Vocabulary, shards: ShardSet, progress
         stream = replace(job.samples, batch_size=rows).stream(0, Ranks(), pin_memory=False)
         stack.callback(stream.close)
         batches = [next(stream) for _ in range(3)]
+        contract = check_contract(run.plan.objective, _first_rows(batches, engine.device))
         is_identical, checkpoint_bytes = _rehearse_resume(job, run, batches)
         steps_timed, seconds, tokens = _time_steps(run, batches, progress)
         sampler, reason = sampler_of(job, engine)
@@ -107,8 +113,18 @@ def dry_run(project: Project, vocabulary: Vocabulary, shards: ShardSet, progress
             keep_checkpoints=settings.pretrain.keep_checkpoints,
             free_bytes=durable.free_bytes(project.runs_dir),
             is_resume_identical=is_identical,
+            contract=contract,
             concerns=tuple(concerns_of(job)),
         )
+
+
+def _first_rows(batches: list[Batch], device: torch.device) -> Batch:
+    """A few rows of several batches, which may be of one row each."""
+
+    def joined(name: str) -> Any:
+        return torch.cat([getattr(batch, name) for batch in batches])[:_CONTRACT_ROWS].to(device)
+
+    return replace(batches[0], **{name: joined(name) for name in TENSORS})
 
 
 def _rehearse_resume(job: Job, run: Run, batches: list[Batch]) -> tuple[bool, int]:

@@ -1,22 +1,19 @@
-"""The example of docs/add-an-objective.md, as far as the page promises things of it."""
+"""The example of docs/write-an-objective.md, as far as the page promises things of it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from small_batches import losses_of, part_of, random_batch, small_settings, total_loss, vocabulary_facts
 
-from electra_cli.data.shards import build_shards, open_shards
-from electra_cli.data.vocabulary import build_vocabulary
+from electra_cli.commands._boundary import run as boundary
 from electra_cli.errors import ProjectError
+from electra_cli.main import app
 from electra_cli.objectives import find
 from electra_cli.objectives.base import Objective
 from electra_cli.optimization.update import NetworkUpdate
-from electra_cli.pipeline_export import load_trained
-from electra_cli.progress import Silent
-from electra_cli.project import load_project
-from electra_cli.training.pretrain import pretrain
 
 ROOT = Path(__file__).parents[2]
 USE = "docs/examples/masked_lm.py:MaskedLM"
@@ -70,31 +67,65 @@ def test_it_learns_one_batch_by_heart(objective):
 
 
 def test_every_quoted_part_of_the_example_exists():
-    page = (ROOT / "docs" / "add-an-objective.md").read_text()
+    page = (ROOT / "docs" / "write-an-objective.md").read_text()
     example = (ROOT / "docs" / "examples" / "masked_lm.py").read_text()
     quoted = [line.split(":")[1].rstrip('"') for line in page.splitlines() if line.startswith("--8<--")]
     assert quoted and all(f"[start:{name}]" in example and f"[end:{name}]" in example for name in quoted)
 
 
-def test_a_project_trains_it_and_loads_it_again(tmp_path):
+def write_project(folder: Path) -> None:
+    """What docs/write-an-objective.md begins with: text, the file, and the page's own project.toml."""
     words = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnrst"]
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "text.txt").write_text(
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "text.txt").write_text(
         "\n\n".join(" ".join(words[(i * j) % 120] for j in range(1, 40)) + "." for i in range(1, 120))
     )
-    (tmp_path / "ideas").mkdir()
-    (tmp_path / "ideas" / "masked_lm.py").write_bytes((ROOT / "docs/examples/masked_lm.py").read_bytes())
-    (tmp_path / "project.toml").write_text(
-        '[vocab]\nsize = 200\n[rows]\nsequence_length = 32\n[model]\nsize = "toy"\n'
-        '[objective]\nuse = "ideas/masked_lm.py:MaskedLM"\nrandom_fraction = 0.2\n'
-        "[pretrain]\nsteps = 4\nbatch_size = 8\nlog_every = 2\nheldout_every = 4\nsave_every = 4\n"
+    (folder / "ideas").mkdir()
+    (folder / "ideas" / "masked_lm.py").write_bytes((ROOT / "docs/examples/masked_lm.py").read_bytes())
+    page = (ROOT / "docs" / "write-an-objective.md").read_text(encoding="utf-8")
+    (folder / "project.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.S)[-1], encoding="utf-8")
+
+
+def test_the_page_runs_from_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("electra_cli.training.dry_run._ENOUGH_SECONDS", 0.1)
+    # The page's sizes are those of a first real try.
+    small = (
+        "vocab.size=200 rows.sequence_length=32 model.size=toy pretrain.steps=4 pretrain.batch_size=8 "
+        "pretrain.log_every=2 pretrain.heldout_every=4 pretrain.save_every=4 corpus.processes=1"
     )
-    project = load_project(tmp_path / "project.toml", environ={}, cwd=tmp_path)
-    vocabulary = build_vocabulary(project, Silent()).vocabulary
-    build_shards(project, vocabulary, Silent())
-    shards = open_shards(project.shards_dir, vocabulary_sha256=vocabulary.sha256)
-    run = pretrain(project, vocabulary, shards, Silent())
-    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    monkeypatch.setenv("ELECTRA_SET", small)
+    for command in ("build-vocab", "shard-corpus", "check", "pretrain", "export --no-check"):
+        assert boundary(app, command.split()) == 0, command
+    shown = capsys.readouterr().out
+    assert "objective" in shown and "keeps its contract on 4 rows" in shown
+    run = tmp_path / "runs" / "latest"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4]
     assert all(set(line["losses"]) == {"mlm"} for line in lines if line["kind"] != "warning")
-    assert set(load_trained(project, run.folder).objective.exports()) == {"encoder", "generator"}
+    for name in ("encoder", "generator"):
+        assert (run / "export" / name / "config.json").is_file()
+
+
+def test_a_check_refuses_an_objective_that_breaks_its_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_project(tmp_path)
+    file = tmp_path / "ideas" / "masked_lm.py"
+    broken = file.read_text().replace(
+        '{"mlm": sample.loss_sum}', '{"mlm": sample.loss_sum / len(batch.sample_B)}'
+    )
+    file.write_text(broken)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("electra_cli.training.dry_run._ENOUGH_SECONDS", 0.1)
+    monkeypatch.setenv(
+        "ELECTRA_SET",
+        "vocab.size=200 rows.sequence_length=32 model.size=toy pretrain.batch_size=8 corpus.processes=1",
+    )
+    assert boundary(app, ["build-vocab"]) == boundary(app, ["shard-corpus"]) == 0
+    assert boundary(app, ["check"]) == 3
+    error = capsys.readouterr().err
+    assert "micro-batches add up" in error and "sum over rows" in error

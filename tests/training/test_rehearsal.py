@@ -22,4 +22,4 @@ def test_a_rehearsal_measures_and_writes_nothing(tmp_path, monkeypatch):
     assert measured.epochs == 40 * 8 / measured.num_rows
     assert {concern.code for concern in measured.concerns} == {"warmup", "corpus"}
     findings = rehearsal_findings(measured)
-    assert len(findings) == 6 and all(finding.is_good for finding in findings)
+    assert len(findings) == 7 and all(finding.is_good for finding in findings)
