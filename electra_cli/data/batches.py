@@ -4,7 +4,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -72,6 +72,24 @@ def changed(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
         segment_BS=change(batch.segment_BS),
         sample_B=change(batch.sample_B),
         drawn_BK=None if batch.drawn_BK is None else change(batch.drawn_BK),
+    )
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of several batches of one length, one below the other."""
+
+    def stacked(tensors: Iterable[Tensor]) -> Tensor:
+        return torch.cat(list(tensors))
+
+    drawn = [batch.drawn_BK for batch in batches if batch.drawn_BK is not None]
+    return replace(
+        batches[0],
+        token_ids_BS=stacked(batch.token_ids_BS for batch in batches),
+        piece_BS=stacked(batch.piece_BS for batch in batches),
+        position_BS=stacked(batch.position_BS for batch in batches),
+        segment_BS=stacked(batch.segment_BS for batch in batches),
+        sample_B=stacked(batch.sample_B for batch in batches),
+        drawn_BK=stacked(drawn) if drawn else None,
     )
 
 

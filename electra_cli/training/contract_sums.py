@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from electra_cli.data.batches import Batch
+from electra_cli.data.batches import Batch, changed
 from electra_cli.objectives.base import Losses, Objective
 
 TENSORS = ("token_ids_BS", "piece_BS", "position_BS", "segment_BS", "sample_B")
@@ -54,7 +54,7 @@ def _sums(objective: Objective, batch: Batch) -> dict[str, Tensor]:
 
 
 def _rows(batch: Batch, rows: slice) -> Batch:
-    return replace(batch, **{name: getattr(batch, name)[rows] for name in TENSORS})
+    return changed(batch, lambda tensor: tensor[rows])
 
 
 def _halves(batch: Batch) -> tuple[Batch, Batch]:

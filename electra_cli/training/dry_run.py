@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from electra_cli import durable
-from electra_cli.data.batches import Batch
+from electra_cli.data.batches import Batch, changed, joined
 from electra_cli.data.shards import ShardSet
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.distributed import Ranks
@@ -19,7 +18,6 @@ from electra_cli.progress import Progress
 from electra_cli.project import Project
 from electra_cli.training import checkpoint
 from electra_cli.training.contract import Contract, check_contract
-from electra_cli.training.contract_sums import TENSORS
 from electra_cli.training.device import computing
 from electra_cli.training.health import Concern
 from electra_cli.training.memory import naming_memory_shortage
@@ -120,11 +118,7 @@ def dry_run(project: Project, vocabulary: Vocabulary, shards: ShardSet, progress
 
 def _first_rows(batches: list[Batch], device: torch.device) -> Batch:
     """A few rows of several batches, which may be of one row each."""
-
-    def joined(name: str) -> Any:
-        return torch.cat([getattr(batch, name) for batch in batches])[:_CONTRACT_ROWS].to(device)
-
-    return replace(batches[0], **{name: joined(name) for name in TENSORS})
+    return changed(joined(batches), lambda tensor: tensor[:_CONTRACT_ROWS].to(device))
 
 
 def _rehearse_resume(job: Job, run: Run, batches: list[Batch]) -> tuple[bool, int]:

@@ -18,6 +18,7 @@ from electra_cli.objectives.masked_lm import MaskedLM
 from electra_cli.training import drawing
 from electra_cli.training.checkpoint import load_weights
 from electra_cli.training.drawing import DrawnReport, draw_samples
+from electra_cli.training.dry_run import dry_run
 from electra_cli.training.weights import load_module_tensors
 
 STEPS = {"pretrain__steps": 12, "pretrain__heldout_every": 6, "pretrain__save_every": 12}
@@ -219,6 +220,20 @@ def test_an_auxiliary_that_is_not_there_is_refused(tmp_path):
         toy_run.train(tmp_path, fast(tmp_path / "nothing"))
     with pytest.raises(ProjectError, match=r"objective\.auxiliary is empty"):
         toy_run.train(tmp_path, make_settings(**STEPS, objective__use="fast_electra"))
+
+
+@pytest.mark.parametrize("samples", ["", "samples"])
+def test_the_rehearsal_keeps_the_contract_online_and_from_samples(auxiliary, drawn, samples):
+    settings = fast(auxiliary, objective__samples=samples)
+    seen = dry_run(
+        make_project(drawn, settings),
+        make_vocabulary(drawn / "vocab"),
+        make_shards(drawn / "shards"),
+        Notes(),
+    )
+    assert seen.contract.breaches == () and seen.contract.without_gradient == ()
+    assert seen.is_resume_identical
+    assert ("auxiliary" in seen.parameters) == (samples == "")
 
 
 def test_a_checkpoint_is_exported_without_the_auxiliary(auxiliary, drawn):
