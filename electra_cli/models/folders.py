@@ -14,7 +14,7 @@ from electra_cli.models.backbone import Backbone
 from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folder_files import CONFIG, WEIGHTS, StoredTensors, open_tensors, read_json
 from electra_cli.models.folder_format import Format, Named, in_their_names
-from electra_cli.models.folder_formats import FORMATS, encoder_config, format_of
+from electra_cli.models.folder_formats import encoder_config, format_of
 from electra_cli.models.folder_parts import prefixes, read_body, read_head
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import EncoderConfig
@@ -146,18 +146,6 @@ class Pretrained:
     """From discriminator/, or from a folder with a body alone."""
     generator: PretrainedPart | None
 
-    def described(self) -> str:
-        """The parts in words, those that start fresh included."""
-        facts = []
-        for name, part in (("discriminator", self.discriminator), ("generator", self.generator)):
-            if part is None:
-                facts.append(f"{name} newly initialised")
-            elif part.head:
-                facts.append(f"{name} with its head from {part.folder}")
-            else:
-                facts.append(f"{name} from {part.folder}, its head newly initialised")
-        return "; ".join(facts)
-
 
 def load_pretrained(folder: Path) -> Pretrained:
     """Weights to start from: an export with its parts in sub-folders, or the folder of one model."""
@@ -170,7 +158,7 @@ def load_pretrained(folder: Path) -> Pretrained:
                 discriminator=None if body is None else _load_part(body, "discriminator"),
                 generator=None if generator is None else _load_part(generator, "generator"),
             )
-    if _is_generator(open_tensors(folder)):
+    if _is_generator(folder):
         return Pretrained(discriminator=None, generator=_load_part(folder, "generator"))
     return Pretrained(discriminator=_load_part(folder, "discriminator"), generator=None)
 
@@ -178,8 +166,11 @@ def load_pretrained(folder: Path) -> Pretrained:
 _PARTS = ("discriminator", "encoder", "generator")
 
 
-def _is_generator(stored: StoredTensors) -> bool:
-    return any(_has_head(stored, form, "generator") for form in FORMATS.values())
+def _is_generator(folder: Path) -> bool:
+    """By the head of its own family: BERT's, whose names DeBERTa shares, does not make it a generator."""
+    stored = open_tensors(folder)
+    config = encoder_config(read_json(folder / CONFIG), folder / CONFIG)
+    return _has_head(stored, format_of(config), "generator")
 
 
 def _head_names(form: Format) -> dict[str, tuple[Named, ...]]:

@@ -1,6 +1,5 @@
 """A masked language model out of a folder, ours or BERT's, and starting another encoder from it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +24,7 @@ def load_masked_lm(folder: Path) -> PretrainedPart:
 
     Raises `InputError` where the folder holds another model or no head, `CorruptError` for damaged files.
     """
-    content = read_json(folder / CONFIG)
-    part = _load_bert(folder, content) if content.get("model_type") == "bert" else None
-    part = part or load_pretrained(folder).generator
+    part = bert_masked_lm(folder) or load_pretrained(folder).generator
     if part is None or not part.head:
         raise InputError(
             f"{folder} holds no masked language model: it has no head over the vocabulary",
@@ -37,8 +34,14 @@ def load_masked_lm(folder: Path) -> PretrainedPart:
     return part
 
 
-def _load_bert(folder: Path, content: Mapping[str, object]) -> PretrainedPart:
-    """BERT's head is ELECTRA's under other names."""
+def bert_masked_lm(folder: Path) -> PretrainedPart | None:
+    """The body of a BERT folder, with its head, which is ELECTRA's under other names, where it has one.
+
+    `None` where `folder` is not the folder of a BERT.
+    """
+    content = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if content.get("model_type") != "bert":
+        return None
     stored = open_tensors(folder)
     config = encoder_config(content, folder / CONFIG)
     body = read_body(stored, config).tensors

@@ -16,7 +16,8 @@ from electra_cli import durable
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.errors import InputError
 from electra_cli.models.backbone import Backbone
-from electra_cli.models.folders import PretrainedPart, copy_body, copy_into, load_pretrained
+from electra_cli.models.folders import Pretrained, PretrainedPart, copy_body, copy_into, load_pretrained
+from electra_cli.models.masked_lm_folders import bert_masked_lm
 from electra_cli.objectives.base import Objective
 from electra_cli.progress import Silent
 from electra_cli.training import checkpoint
@@ -131,8 +132,8 @@ def _networks_of(names: list[str], objective: Objective) -> str:
 
 def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, sequence_length: int) -> str:
     require_same_vocabulary(source, vocabulary, key="pretrain.init_from")
-    found = load_pretrained(source)
     networks: Mapping[str, nn.Module] = dict(objective.named_children())
+    found = _as_trained(source, load_pretrained(source), networks)
     # Where both share their embeddings, those of the discriminator, which is exported, come last and stay.
     parts = {"generator": found.generator, "discriminator": found.discriminator}
     held = [role for role, part in parts.items() if part is not None]
@@ -147,7 +148,35 @@ def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, se
     for role, part in parts.items():
         if part is not None and role in networks:
             _copy_part(networks[role], part, sequence_length)
-    return found.described()
+    return "; ".join(
+        _told(role, network, parts.get(role)) for role, network in networks.items() if _holds(network)
+    )
+
+
+def _as_trained(source: Path, found: Pretrained, networks: Mapping[str, nn.Module]) -> Pretrained:
+    """A body without a discriminator's head starts the generator where that is all there is to start.
+
+    So BERT, or an encoder alone, is continued as a masked language model; BERT's own head comes along.
+    """
+    body = found.discriminator
+    if found.generator or body is None or body.head or "discriminator" in networks:
+        return found
+    return Pretrained(discriminator=None, generator=bert_masked_lm(source) or body)
+
+
+def _holds(network: nn.Module) -> bool:
+    return next(network.parameters(), None) is not None
+
+
+def _told(role: str, network: nn.Module, part: PretrainedPart | None) -> str:
+    """What came of one network: from where, and what of it is fresh."""
+    if part is None:
+        return f"{role} newly initialised"
+    started = {"encoder", "head"} if part.head else {"encoder"}
+    fresh = [name for name, one in network.named_children() if name not in started and _holds(one)]
+    if not fresh:
+        return f"{role} with its head from {part.folder}"
+    return f"{role} from {part.folder}, its {' and '.join(fresh)} newly initialised"
 
 
 def _copy_part(network: nn.Module, part: PretrainedPart, sequence_length: int) -> None:

@@ -65,6 +65,41 @@ def test_a_folder_without_any_network_of_the_objective_is_refused(tmp_path, expo
         start_from(folder / "discriminator", new, vocabulary, 32)
 
 
+def test_an_encoder_alone_is_continued_as_what_the_objective_trains(tmp_path, export):
+    folder, old, vocabulary = export
+    told = start_from(folder / "encoder", make_objective(tmp_path, vocabulary), vocabulary, 32)
+    assert "discriminator from" in told and "its head newly initialised; generator newly" in told
+    new = make_objective(tmp_path, vocabulary, objective__use="masked_lm")
+    told = start_from(folder / "encoder", new, vocabulary, 32)
+    assert "generator from" in told and "its head newly initialised" in told
+    assert "discriminator newly" not in told and "masking" not in told
+    assert torch.equal(
+        new.generator.encoder.layers[1].qkv.weight, old.discriminator.encoder.layers[1].qkv.weight
+    )
+
+
+def test_bert_is_continued_with_its_own_head_or_becomes_a_discriminator(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    vocabulary = make_vocabulary(tmp_path)
+    config = transformers.BertConfig(
+        vocab_size=512, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    torch.manual_seed(0)
+    model = transformers.BertForMaskedLM(config)
+    model.save_pretrained(tmp_path / "bert")
+    vocabulary.tokenizer.save(str(tmp_path / "bert" / "tokenizer.json"))
+    masked_lm = make_objective(tmp_path, vocabulary, objective__use="masked_lm")
+    told = start_from(tmp_path / "bert", masked_lm, vocabulary, 32)
+    assert "generator with its head from" in told
+    dense = model.cls.predictions.transform.dense.weight
+    assert torch.equal(masked_lm.generator.head.dense.weight, dense)
+    electra = make_objective(tmp_path, vocabulary)
+    told = start_from(tmp_path / "bert", electra, vocabulary, 32)
+    assert "discriminator from" in told and "its head newly initialised; generator newly" in told
+    words = model.bert.embeddings.word_embeddings.weight
+    assert torch.equal(electra.discriminator.encoder.embeddings.word_VE, words)
+
+
 def test_another_vocabulary_is_refused(tmp_path, export):
     folder, _, vocabulary = export
     new = make_objective(tmp_path, vocabulary)
