@@ -40,8 +40,8 @@ def model_to_judge(project: Project, model: Path | None, network: str, progress:
     folder = found
     if found != model:
         # It is the encoder of an export: a body, whose heads lie beside it.
-        there = [name for name in NETWORKS if (found.parent / name / "config.json").is_file()]
-        folder = found.parent / _chosen(there, network, str(found.parent))
+        there = _networks_in(found.parent)
+        folder = found.parent / there[_chosen(list(there), network, str(found.parent))]
     elif network:
         raise UsageError(
             f"--network {network} chooses from a run or an export; {model} is the folder of one network",
@@ -78,13 +78,26 @@ def _exported(project: Project, checkpoints: list[Path], network: str) -> "Itera
     for checkpoint in checkpoints:
         trained = load_trained(project, checkpoint)
         exports = trained.objective.exports()
-        name = _chosen([one for one in NETWORKS if one in exports], network, str(checkpoint))
+        there = {one: one for one in NETWORKS if one in exports}
+        if "discriminator" not in there and exports["encoder"].rtd_head:
+            there = {"discriminator": "encoder", **there}
+        name = there[_chosen(list(there), network, str(checkpoint))]
         with tempfile.TemporaryDirectory(prefix="electra-blimp-") as place:
             folder = Path(place)
             write_folder(folder, exports[name])
             length = trained.objective.settings.rows.sequence_length
             write_tokenizer(folder, trained.vocabulary, model_max_length=length)
             yield Candidate(folder=folder, name=shown_folder(checkpoint, project), step=trained.step)
+
+
+def _networks_in(export: Path) -> dict[str, str]:
+    """The folder of each network; a discriminator may be an encoder with the head beside its weights."""
+    from electra_cli.models.folder_heads import RTD_HEAD
+
+    there = {name: name for name in NETWORKS if (export / name / "config.json").is_file()}
+    if "discriminator" not in there and (export / "encoder" / RTD_HEAD).is_file():
+        there = {"discriminator": "encoder", **there}
+    return there
 
 
 def _check_network(network: str) -> None:
@@ -106,5 +119,5 @@ def _chosen(there: list[str], network: str, place: str) -> str:
 
 def _beside(results: Path, folder: Path) -> Path:
     """A generator beside a discriminator is not the model of its run: its results lie one folder below."""
-    is_second = folder.name == "generator" and (folder.parent / "discriminator" / "config.json").is_file()
+    is_second = folder.name == "generator" and "discriminator" in _networks_in(folder.parent)
     return results / "generator" if is_second else results

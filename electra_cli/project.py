@@ -242,8 +242,7 @@ def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:
         if _differs(above.get("objective.use"), base.values, "objective", "use"):
             values.pop("objective", None)
         if _differs(above.get("model.size"), base.values, "model", "size"):
-            values.pop("generator", None)
-            values.pop("masking", None)
+            values = _without_sizes(values)
         if _differs(above.get("evaluate.protocol"), base.values, "evaluate", "protocol", default="electra"):
             values.pop("evaluate", None)
         merged.add(Layer(values, base.source))
@@ -257,6 +256,17 @@ def _merge(layers: Sequence[Layer]) -> tuple[Merged, list[Problem]]:
     for layer in layers:
         merged.add(layer)
     return merged, problems
+
+
+def _without_sizes(values: Mapping[str, object]) -> dict[str, object]:
+    """A recipe's tables without what belongs to its size; a width of 0, the discriminator's, stays."""
+    kept = dict(values)
+    for key in {key for defaults in SIZE_DEFAULTS.values() for key in defaults}:
+        table, _, name = key.partition(".")
+        held = kept.get(table)
+        if isinstance(held, dict) and held.get(name) != 0:
+            kept[table] = {other: value for other, value in held.items() if other != name}
+    return kept
 
 
 def _differs(

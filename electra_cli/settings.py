@@ -62,6 +62,8 @@ class Corpus(Settings):
     """Processes of shard-corpus; 0: one a core."""
     engine: Literal["local", "ray"] = "local"
     """What runs the map and reduce functions of shard-corpus."""
+    source_exponent: float = Field(0.0, ge=0, le=1)
+    """Share of a source: weight · size to this power; 0: the weight alone, 1: as much as there is."""
     source: list[CorpusSource] = Field(default_factory=list)
     """Several weighted sources, in place of `files`."""
 
@@ -136,8 +138,8 @@ class Model(Settings):
 class Generator(Settings):
     """`[generator]`: the small masked language model."""
 
-    width: Count = 64
-    """Hidden size; without a value of one's own 64, or 256 for the sizes base and large."""
+    width: CountOrZero = 64
+    """Hidden size; 0: the discriminator's. Without a value of one's own 64, or 256 for base and large."""
     depth_fraction: float = Field(1.0, gt=0, le=1)
     """Layers relative to the discriminator's."""
     sharing: Literal["none", "tied", "all", "gradient-disentangled"] = "tied"

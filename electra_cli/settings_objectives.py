@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from electra_cli.settings import Settings, Share
 
@@ -62,10 +62,47 @@ class FastElectraSettings(Settings):
     or its whole body ("auxiliary", the two-stage ablation of ELECTRA)."""
 
 
+class DebertaV3Settings(Settings):
+    """`[objective]` with `use = "deberta_v3"`."""
+
+    generator_weight: float = Field(1.0, ge=0)
+    """Weight of the generator's loss."""
+    discriminator_weight: float = Field(50.0, ge=0)
+    """Weight of the discriminator's loss: λ = 50 in the paper, 10 in the released code."""
+    temperature: float = Field(1.0, gt=0)
+    """Temperature at which the generator's samples are drawn."""
+    update: Literal["joint", "decoupled"] = "decoupled"
+    """One update with both losses, or two: the generator's, then the discriminator's."""
+    generator_learning_rate_scale: float = Field(1.0, ge=0)
+    """Times `optimizer.learning_rate`, for the generator's own update."""
+    discriminator_learning_rate_scale: float = Field(1.0, ge=0)
+    """Times `optimizer.learning_rate`, for the discriminator's own update."""
+    generator_clip_norm: float = Field(1.0, ge=0)
+    """Largest gradient norm of the generator's own update; 0: no clipping."""
+    discriminator_clip_norm: float = Field(1.0, ge=0)
+    """Largest gradient norm of the discriminator's own update; 0: no clipping."""
+    enhanced_mask_decoder: bool = True
+    """The generator sees absolute positions before its last layer, which is then applied twice."""
+
+    @model_validator(mode="after")
+    def _scales_need_two_updates(self) -> "DebertaV3Settings":
+        own = {
+            "generator_learning_rate_scale": self.generator_learning_rate_scale,
+            "discriminator_learning_rate_scale": self.discriminator_learning_rate_scale,
+            "generator_clip_norm": self.generator_clip_norm,
+            "discriminator_clip_norm": self.discriminator_clip_norm,
+        }
+        for name, value in own.items():
+            if self.update == "joint" and value != 1.0:
+                raise ValueError(f'{name} = {value} would be ignored with update = "joint"')
+        return self
+
+
 OBJECTIVE_SETTINGS: dict[str, type[Settings]] = {
     "electra": ElectraSettings,
     "masked_lm": MaskedLMSettings,
     "replace_mlm": ReplaceMLMSettings,
     "fast_electra": FastElectraSettings,
+    "deberta_v3": DebertaV3Settings,
 }
 """The own settings of each built-in objective; an objective from a file brings its own class."""

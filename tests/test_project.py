@@ -389,3 +389,14 @@ def test_problems_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(ProjectError) as caught:
         load_project(tmp_path / "project.toml", environ={})
     assert [problem.line for problem in caught.value.problems] == [2, 3, 4]
+
+
+def test_another_size_keeps_what_a_recipe_says_beside_its_size(tmp_path):
+    for recipe, width, sharing in (
+        ("deberta-v3-xsmall", 0, "gradient-disentangled"),
+        ("electra-base", 16, "tied"),
+    ):
+        sets = (f"project.recipe={recipe}", "model.size=toy")
+        found = load_project(None, sets, environ={}, cwd=tmp_path).settings
+        assert (found.generator.width, found.generator.sharing) == (width, sharing)
+        assert found.masking.keep_fraction == (0.0 if "deberta" in recipe else 0.15)

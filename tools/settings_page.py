@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from electra_cli.models.sizes import SIZES, Size
+from electra_cli.models.sizes import BACKBONE_SIZES, Size
 from electra_cli.project import chosen_defaults
 from electra_cli.project_dump import toml_value
 from electra_cli.project_keys import Key, item_class, known_keys
@@ -63,12 +63,15 @@ def _section(title: str, model: type[Settings], keys: list[Key]) -> str:
 
 def _sizes() -> str:
     names = [field.name for field in fields(Size)]
-    rows = [
-        f"| `{name}` | " + " | ".join(f"{getattr(size, column):,}" for column in names) + " |"
-        for name, size in SIZES.items()
-    ]
-    head = "| size | " + " | ".join(f"`{name}`" for name in names) + " |"
-    return "\n".join(["The sizes:", "", head, "|---" * (len(names) + 1) + "|", *rows, ""])
+    head = ["| size | " + " | ".join(f"`{name}`" for name in names) + " |", "|---" * (len(names) + 1) + "|"]
+    parts = []
+    for backbone, sizes in BACKBONE_SIZES.items():
+        rows = [
+            f"| `{name}` | " + " | ".join(f"{getattr(size, column):,}" for column in names) + " |"
+            for name, size in sizes.items()
+        ]
+        parts += [f'The sizes of `backbone = "{backbone}"`:', "", *head, *rows, ""]
+    return "\n".join(parts)
 
 
 def _default(key: Key) -> str:

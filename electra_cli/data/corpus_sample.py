@@ -8,6 +8,7 @@ import numpy as np
 
 from electra_cli.data.corpus import CorpusFile, Listing, Tally, cut_into_parts, read_documents, text_hash
 from electra_cli.data.listing import is_plain_text
+from electra_cli.data.order import source_weights
 from electra_cli.data.word_counts import WordCounter
 from electra_cli.errors import InputError
 from electra_cli.progress import Progress, counted
@@ -22,7 +23,6 @@ EXAMPLE_BYTES = 2 << 20
 class _Source:
     """What one source holds, by the first bits of its documents' hashes."""
 
-    weight: float
     bytes_by_bucket: "np.ndarray[tuple[int], np.dtype[np.int64]]" = field(
         default_factory=lambda: np.zeros(1 << _BUCKET_BITS, dtype=np.int64)
     )
@@ -96,10 +96,7 @@ def sample_words(
     finds the hash below which documents are taken. Raises `InputError` when there is no document.
     """
     sample_bytes = settings.sample_bytes
-    weights = {source.name: source.weight for source in corpus.source}
-    sources = {
-        name: _Source(weights.get(name, 1.0)) for name in dict.fromkeys(f.source for f in listing.files)
-    }
+    sources = {name: _Source() for name in dict.fromkeys(f.source for f in listing.files)}
     counter = WordCounter(settings) if len(sources) == 1 and listing.num_bytes <= sample_bytes else None
     tally, examples = Tally(), _Examples()
     num_documents = text_bytes = 0
@@ -157,9 +154,10 @@ def _count_chosen(
     counter: WordCounter,
     progress: Progress,
 ) -> WordCounter:
-    weights = sum(source.weight for source in sources.values())
-    for source in sources.values():
-        source.aim_at(target * source.weight / weights)
+    sizes = {name: int(source.bytes_by_bucket.sum()) for name, source in sources.items()}
+    weights = source_weights(corpus, sizes)
+    for name, source in sources.items():
+        source.aim_at(target * weights[name] / sum(weights.values()))
     progress.begin("count", sum(source.times_total() for source in sources.values()), "B")
     for file, _, text in _documents(listing, corpus, Tally()):
         times = sources[file.source].times(text_hash(text) >> (64 - _BUCKET_BITS))

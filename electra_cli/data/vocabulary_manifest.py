@@ -32,6 +32,7 @@ def recorded_settings(settings: ProjectSettings) -> dict[str, Any]:
             "text_column": corpus.text_column,
             "encoding_errors": corpus.encoding_errors,
             "source": [{"name": source.name, "weight": source.weight} for source in corpus.source],
+            **({"source_exponent": corpus.source_exponent} if corpus.source_exponent else {}),
         },
     }
 

@@ -20,7 +20,7 @@ from electra_cli.errors import InputError
 from electra_cli.evaluation.encoding import Encoded, TextEncoder, encode, gather, scoring_batches
 from electra_cli.evaluation.examples import Examples
 from electra_cli.kernels.masked_sampling import token_log_prob
-from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
+from electra_cli.models.heads import DetectionHead, MaskedLMHead
 from electra_cli.models.networks import Network
 
 Scores = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Scorer:
     @property
     def method(self) -> str:
         """What a score is, for the results."""
-        if isinstance(self.network.head, DiscriminatorHead):
+        if isinstance(self.network.head, DetectionHead):
             return "sum of log p(original) over the tokens"
         return "pseudo-log-likelihood: sum of log p(token | all others)"
 
@@ -52,7 +52,7 @@ class Scorer:
         """
         encoded, index_T = _different(self._encode(texts))
         with torch.inference_mode():
-            if isinstance(self.network.head, DiscriminatorHead):
+            if isinstance(self.network.head, DetectionHead):
                 score_N = self._detected(encoded, self.network.head, heard)
             else:
                 score_N = self._restored(encoded, self.network.head, heard)
@@ -75,14 +75,15 @@ class Scorer:
             )
         return encoded
 
-    def _detected(self, encoded: Encoded, head: DiscriminatorHead, heard: Heard) -> Scores:
+    def _detected(self, encoded: Encoded, head: DetectionHead, heard: Heard) -> Scores:
         score_N = np.zeros(len(encoded))
         done = 0
         for index_B in scoring_batches(encoded.length_N, _BATCH_TOKENS):
             batch = gather(encoded, index_B, self.text_encoder.padding_id, self.device)
-            logit_BS = head(
-                self.network.encoder(batch.token_ids_BS, batch.piece_BS, batch.position_BS, batch.segment_BS)
+            hidden_BSD = self.network.encoder(
+                batch.token_ids_BS, batch.piece_BS, batch.position_BS, batch.segment_BS
             )
+            logit_BS = head.detect(hidden_BSD, batch.position_BS)
             last_B = (batch.piece_BS > 0).sum(1, keepdim=True) - 1
             is_text_BS = (batch.position_BS > 0) & (batch.position_BS < last_B)
             original_BS = torch.where(is_text_BS, F.logsigmoid(-logit_BS.double()), 0.0)

@@ -60,3 +60,19 @@ class Embeddings(TokenEmbeddings):
     def finish(self, summed_BSE: Tensor) -> Tensor:
         """LayerNorm and dropout; float32."""
         return dropped(self.layer_norm(summed_BSE), self.dropout, training=self.training)
+
+
+class WordEmbeddings(TokenEmbeddings):
+    """The word table alone, for encoders that know positions by other means."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.word_VE = nn.Parameter(torch.zeros(config.vocab_size, config.embedding_size))
+
+    def look_up(self, token_ids_BS: Tensor, position_BS: Tensor, segment_BS: Tensor) -> Tensor:
+        """The row of each word."""
+        return F.embedding(token_ids_BS, self.word_VE)
+
+    def finish(self, summed_BSE: Tensor) -> Tensor:
+        """Nothing: the encoder normalises, for its width may be another."""
+        return summed_BSE

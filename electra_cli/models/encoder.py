@@ -2,6 +2,8 @@
 
 # B batch, S sequence, D hidden, F inner width of the feed-forward
 
+from abc import ABC
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,7 +21,7 @@ def num_parameters(*modules: nn.Module) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
 
-class Layer(nn.Module):
+class PostNormLayer(nn.Module, ABC):
     """Attention, then feed-forward; each with dropout, residual and LayerNorm behind it."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -34,14 +36,8 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = config.dropout
 
-    def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor) -> Tensor:
-        """One layer; keeps the shape."""
-        context_BSD = attend(
-            self.qkv(hidden_BSD),
-            mask_B1SS,
-            num_heads=self.num_heads,
-            dropout=self.attention_dropout if self.training else 0.0,
-        )
+    def finish(self, hidden_BSD: Tensor, context_BSD: Tensor) -> Tensor:
+        """The layer's output from what its attention brought; keeps the shape."""
         attended_BSD = self._added(hidden_BSD, self.attention_output(context_BSD))
         hidden_BSD = self.attention_norm(attended_BSD)
         inner_BSF = F.gelu(self.feed_forward_inner(hidden_BSD))
@@ -51,6 +47,20 @@ class Layer(nn.Module):
 
     def _added(self, residual_BSD: Tensor, change_BSD: Tensor) -> Tensor:
         return add_dropped(residual_BSD, change_BSD, self.dropout, training=self.training)
+
+
+class Layer(PostNormLayer):
+    """A layer with the attention of the original transformer."""
+
+    def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor) -> Tensor:
+        """One layer; keeps the shape."""
+        context_BSD = attend(
+            self.qkv(hidden_BSD),
+            mask_B1SS,
+            num_heads=self.num_heads,
+            dropout=self.attention_dropout if self.training else 0.0,
+        )
+        return self.finish(hidden_BSD, context_BSD)
 
 
 class Encoder(Backbone):

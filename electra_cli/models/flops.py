@@ -5,7 +5,7 @@ forward pass, the vocabulary head only at the masked positions. The paper's coun
 dropout and LayerNorm, look-ups as products with the whole table, and the backward pass like the forward pass.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from electra_cli.models.sizes import EncoderConfig
 
@@ -18,6 +18,9 @@ def encoder_forward(config: EncoderConfig, sequence_length: int) -> int:
     width = config.hidden_size
     projections = 2 * width * 4 * width
     scores_and_values = 2 * 2 * sequence_length * width
+    if config.backbone == "deberta":
+        # Two more products, for each of 2S distances. The table is projected once a batch: left out.
+        scores_and_values += 2 * 2 * 2 * sequence_length * width
     feed_forward = 2 * 2 * width * config.feed_forward_size
     layers = config.num_layers * (projections + scores_and_values + feed_forward)
     return layers + (2 * config.embedding_size * width if config.has_projection else 0)
@@ -31,6 +34,22 @@ def masked_lm_forward(config: EncoderConfig) -> int:
 def discriminator_head_forward(config: EncoderConfig) -> int:
     """Matmul FLOPs of the discriminator's head for one token."""
     return 2 * config.hidden_size * (config.hidden_size + 1)
+
+
+def deberta_v3_training(
+    discriminator: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+) -> float:
+    """As `electra_training`, for a generator whose enhanced mask decoder applies its last layer twice."""
+    return electra_training(
+        discriminator,
+        replace(generator, num_layers=generator.num_layers + 1),
+        sequence_length=sequence_length,
+        masked_fraction=masked_fraction,
+    )
 
 
 def electra_training(

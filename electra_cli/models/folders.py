@@ -1,7 +1,7 @@
 """Hugging Face folders: what ours become, and what comes from them. Only safetensors and JSON are read."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import safetensors.torch
@@ -15,8 +15,9 @@ from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folder_files import CONFIG, WEIGHTS, StoredTensors, open_tensors, read_json
 from electra_cli.models.folder_format import Format, Named, in_their_names
 from electra_cli.models.folder_formats import encoder_config, format_of
+from electra_cli.models.folder_heads import RTD_HEAD, head_tensors, load_rtd_head
 from electra_cli.models.folder_parts import prefixes, read_body, read_head
-from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
+from electra_cli.models.heads import DetectionHead, DiscriminatorHead, MaskedLMHead
 from electra_cli.models.sizes import EncoderConfig
 
 Run = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -35,6 +36,8 @@ class HFFolder:
     """The transformers class, such as `ElectraModel`."""
     run: Run
     """The network itself, in evaluation mode: what the class above must answer to the same input."""
+    rtd_head: Mapping[str, Tensor] = field(default_factory=dict)
+    """rtd_head.safetensors: the discriminator's head where transformers has no class for it; empty: none."""
 
 
 def encoder_folder(encoder: Backbone) -> HFFolder:
@@ -42,18 +45,18 @@ def encoder_folder(encoder: Backbone) -> HFFolder:
     return _folder(encoder, format_of(encoder.config).encoder_class, "", {}, _evaluating(encoder))
 
 
-def discriminator_folders(encoder: Backbone, head: DiscriminatorHead) -> dict[str, HFFolder]:
+def discriminator_folders(encoder: Backbone, head: DetectionHead) -> dict[str, HFFolder]:
     """`encoder`, and `discriminator` with its head where transformers has a class for it.
 
-    A logit above 0 means replaced.
+    Where it has none, the head lies beside the encoder, for `load_rtd_head`. A logit above 0 means replaced.
     """
-    form = format_of(encoder.config)
-    folders = {"encoder": encoder_folder(encoder)}
-    if form.discriminator_class:
-        named = in_their_names(form.discriminator_head, head.state_dict())
-        run = _evaluating(encoder, head)
-        folders["discriminator"] = _folder(encoder, form.discriminator_class, form.prefix, named, run)
-    return folders
+    form, body = format_of(encoder.config), encoder_folder(encoder)
+    if not (form.discriminator_class and isinstance(head, DiscriminatorHead)):
+        return {"encoder": replace(body, rtd_head=head_tensors(head))}
+    named = in_their_names(form.discriminator_head, head.state_dict())
+    run = _evaluating(encoder, head)
+    discriminator = _folder(encoder, form.discriminator_class, form.prefix, named, run)
+    return {"encoder": body, "discriminator": discriminator}
 
 
 def generator_folders(encoder: Backbone, head: MaskedLMHead) -> dict[str, HFFolder]:
@@ -93,6 +96,9 @@ def write_folder(folder: Path, content: HFFolder) -> None:
     """Write config.json and model.safetensors into `folder`."""
     weights = safetensors.torch.save(dict(content.tensors), metadata={"format": "pt"})
     durable.write_bytes(folder / WEIGHTS, weights)
+    if content.rtd_head:
+        head = safetensors.torch.save(dict(content.rtd_head), metadata={"format": "pt"})
+        durable.write_bytes(folder / RTD_HEAD, head)
     durable.write_json(folder / CONFIG, dict(content.config))
 
 
@@ -193,14 +199,20 @@ def _load_part(folder: Path, role: str) -> PretrainedPart:
                 hint="the folders of an export are discriminator/ and generator/; do not exchange them",
             )
     body = read_body(stored, config)
+    return PretrainedPart(
+        folder=folder, config=config, body=body.tensors, head=_read_part_head(stored, config, role)
+    )
+
+
+def _read_part_head(stored: StoredTensors, config: EncoderConfig, role: str) -> Mapping[str, Tensor]:
+    form = format_of(config)
+    if role == "discriminator" and (stored.folder / RTD_HEAD).is_file():
+        return load_rtd_head(stored.folder).state_dict()
     with torch.device("meta"):
         head = MaskedLMHead(config) if role == "generator" else DiscriminatorHead(config)
     if role == "generator":
         _require_tied(stored, form)
-    names = _head_names(form)[role]
-    return PretrainedPart(
-        folder=folder, config=config, body=body.tensors, head=read_head(stored, names, head)
-    )
+    return read_head(stored, _head_names(form)[role], head)
 
 
 def _require_tied(stored: StoredTensors, form: Format) -> None:

@@ -2,6 +2,8 @@
 
 # B batch, S sequence, M rows (masked positions), D hidden, E embedding size, V vocabulary
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,8 +30,41 @@ class MaskedLMHead(nn.Module):
         return F.linear(self.transform(hidden_MD), table_VE, self.bias_V)
 
 
-class DiscriminatorHead(nn.Module):
+class DetectionHead(nn.Module, ABC):
     """One logit a token: is it replaced?"""
+
+    @abstractmethod
+    def detect(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:
+        """Logits [B, S] in float32; above 0 means replaced. `position_BS` starts at 0 in each piece."""
+
+
+class ContextDiscriminatorHead(DetectionHead):
+    """DeBERTaV3's: the state of the piece's own [CLS] takes part in every decision.
+
+    s_i = LayerNorm(h_CLS + h_i), dense, gelu, one logit.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.prediction = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:
+        """Logits [B, S] in float32; above 0 means replaced. Position 0 of a piece is its [CLS]."""
+        place_S = torch.arange(position_BS.shape[1], device=position_BS.device)
+        cls_BS1 = (place_S - position_BS).unsqueeze(2)
+        cls_BSD = hidden_BSD.gather(1, cls_BS1.expand_as(hidden_BSD))
+        state_BSD = F.gelu(self.dense(self.layer_norm(cls_BSD + hidden_BSD)))
+        return _one_logit(self.prediction, state_BSD)
+
+    def detect(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:
+        """As `forward`."""
+        return self(hidden_BSD, position_BS)  # type: ignore[no-any-return]
+
+
+class DiscriminatorHead(DetectionHead):
+    """ELECTRA's: a token's own state decides."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -39,7 +74,15 @@ class DiscriminatorHead(nn.Module):
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         """Logits [B, S] in float32, the last product included; above 0 means replaced."""
         state_BSD = F.gelu(self.dense(hidden_BSD))
-        with torch.autocast(hidden_BSD.device.type, enabled=False):
-            # One column: rounding its logits to bfloat16 would save nothing.
-            logit_BS: Tensor = self.prediction(state_BSD.to(self.prediction.weight.dtype)).squeeze(-1)
-        return logit_BS
+        return _one_logit(self.prediction, state_BSD)
+
+    def detect(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:
+        """As `forward`; positions do not matter."""
+        return self(hidden_BSD)  # type: ignore[no-any-return]
+
+
+def _one_logit(prediction: nn.Linear, state_BSD: Tensor) -> Tensor:
+    with torch.autocast(state_BSD.device.type, enabled=False):
+        # One column: rounding its logits to bfloat16 would save nothing.
+        logit_BS: Tensor = prediction(state_BSD.to(prediction.weight.dtype)).squeeze(-1)
+    return logit_BS

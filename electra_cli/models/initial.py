@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from electra_cli import keyed
 from electra_cli.models.heads import DiscriminatorHead
+from electra_cli.models.sharing import GradientDisentangledEmbeddings
 
 CHUNK = 1 << 16
 """Values made at a time: 64-bit integers and floats that fit the cache."""
@@ -15,6 +16,8 @@ CHUNK = 1 << 16
 
 def initialise(module: nn.Module, *, seed: int, std: float) -> None:
     """Fill every parameter: matrices truncated normal at ±2 `std`, biases 0, LayerNorm 1 and 0.
+
+    The differences of gradient-disentangled embeddings start at 0.
 
     The discriminator head's last matrix is Glorot uniform, as in the official code, which leaves that one
     layer to TensorFlow's default. A parameter with several names goes by the first in alphabetical order,
@@ -69,4 +72,6 @@ def _special_parameters(module: nn.Module) -> dict[Tensor, str]:
             special[part.weight] = "one"
         elif isinstance(part, DiscriminatorHead):
             special[part.prediction.weight] = "glorot"
+        elif isinstance(part, GradientDisentangledEmbeddings):
+            special.update(dict.fromkeys(part.differences().values(), "zero"))
     return special

@@ -8,8 +8,9 @@ import torch
 from electra_cli.errors import InputError
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.backbones import build_encoder
+from electra_cli.models.folder_heads import detection_head
 from electra_cli.models.folders import PretrainedPart, copy_into, load_pretrained
-from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
+from electra_cli.models.heads import DetectionHead, MaskedLMHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class Network:
     """An encoder and the head that stands on it, in evaluation mode."""
 
     encoder: Backbone
-    head: DiscriminatorHead | MaskedLMHead
+    head: DetectionHead | MaskedLMHead
 
 
 def load_network(folder: Path) -> Network:
@@ -42,7 +43,8 @@ def network_of(part: PretrainedPart, *, is_discriminator: bool) -> Network:
     # Memory without values, for each is read: no time goes into numbers that nobody sees.
     with torch.device("meta"):
         encoder = build_encoder(part.config)
-        head = DiscriminatorHead(part.config) if is_discriminator else MaskedLMHead(part.config)
+        is_masked_lm = not is_discriminator
+        head = MaskedLMHead(part.config) if is_masked_lm else detection_head(part.config, part.head)
     for module, tensors in ((encoder, part.body), (head, part.head)):
         module.to_empty(device="cpu")
         copy_into(module, tensors, source=str(part.folder))

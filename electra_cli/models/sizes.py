@@ -24,6 +24,10 @@ class EncoderConfig:
     init_std: float = 0.02
     padding_id: int = 0
     backbone: BackboneName = "electra"
+    position_buckets: int = 256
+    """DeBERTa: rows of the relative table for each sign of a distance."""
+    max_distance: int = 512
+    """DeBERTa: distances from here on share a bucket."""
 
     @property
     def has_projection(self) -> bool:
@@ -52,8 +56,21 @@ SIZES = {
     "large": Size(24, 1024, 4096, 16, 1024),
 }
 
-BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {"electra": SIZES}
+# He et al. 2021 (2111.09543) and the configurations released with it; tiny and toy are ours.
+DEBERTA_SIZES = {
+    "toy": SIZES["toy"],
+    "tiny": SIZES["tiny"],
+    "xsmall": Size(12, 384, 1536, 6, 384),
+    "small": Size(6, 768, 3072, 12, 768),
+    "base": Size(12, 768, 3072, 12, 768),
+    "large": Size(24, 1024, 4096, 16, 1024),
+}
+
+BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {"electra": SIZES, "deberta": DEBERTA_SIZES}
 """The rows of each backbone."""
+
+_NUM_SEGMENTS: dict[BackboneName, int] = {"electra": 2, "deberta": 0, "modern": 0}
+"""Token types: rows of the table, where there is one."""
 
 MIN_POSITIONS = 512
 """Rows of the position table at least, so that an export serves longer texts than it was trained on."""
@@ -89,6 +106,7 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         num_heads=size.num_heads,
         embedding_size=size.embedding_size,
         max_positions=max(MIN_POSITIONS, settings.rows.sequence_length),
+        num_segments=_NUM_SEGMENTS[model.backbone],
         dropout=model.dropout,
         attention_dropout=model.attention_dropout,
         layer_norm_eps=model.layer_norm_eps,
@@ -99,9 +117,12 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
 
 
 def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int) -> EncoderConfig:
-    """The generator: narrower than the discriminator, as deep (times `depth_fraction`), the same tables."""
+    """The generator: width and depth by `[generator]`, the tables of the discriminator's size."""
     discriminator = discriminator_config(settings, vocab_size, padding_id)
-    width = settings.generator.width
+    width = settings.generator.width or discriminator.hidden_size
+    num_layers = max(1, int(settings.generator.depth_fraction * discriminator.num_layers + 0.5))
+    if width == discriminator.hidden_size:
+        return replace(discriminator, num_layers=num_layers)
     num_heads = max(1, width // 64)
     if width % num_heads:
         message = f"generator.width = {width} is no multiple of its {num_heads} heads (width // 64)"
@@ -113,7 +134,7 @@ def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int
         )
     return replace(
         discriminator,
-        num_layers=max(1, int(settings.generator.depth_fraction * discriminator.num_layers + 0.5)),
+        num_layers=num_layers,
         hidden_size=width,
         feed_forward_size=4 * width,
         num_heads=num_heads,

@@ -22,6 +22,7 @@ BUILTIN = {
     "masked_lm": "electra_cli.objectives.masked_lm:MaskedLM",
     "replace_mlm": "electra_cli.objectives.replace_mlm:ReplaceMLM",
     "fast_electra": "electra_cli.objectives.fast_electra:FastElectra",
+    "deberta_v3": "electra_cli.objectives.deberta_v3:DebertaV3",
 }
 """`[objective] use` to module and class."""
 

@@ -70,6 +70,8 @@ class Update:
     terms: Mapping[str, float]
     """The loss terms of this update with their weights."""
     learning_rate_scale: float = 1.0
+    clip_norm: float | None = None
+    """Largest norm of this update's gradients, 0: no clipping; `None`: `optimizer.clip_norm`."""
 
 
 @dataclass(frozen=True, kw_only=True)

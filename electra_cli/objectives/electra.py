@@ -24,6 +24,7 @@ from electra_cli.models.embeddings import TokenEmbeddings
 from electra_cli.models.folders import HFFolder, discriminator_folders, generator_folders
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.initial import initialise
+from electra_cli.models.sharing import share_embeddings
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
 from electra_cli.objectives.detection import detection_figures, detection_loss, summarise_detection
@@ -83,9 +84,9 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     """The encoder that is kept, with a head that says of each token whether it was replaced."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, embeddings: TokenEmbeddings | None = None) -> None:
         super().__init__()
-        self.encoder = build_encoder(config)
+        self.encoder = build_encoder(config, embeddings)
         self.head = DiscriminatorHead(config)
 
     def forward(self, corrupted_BS: Tensor, batch: Batch) -> Tensor:
@@ -101,7 +102,7 @@ class Electra(Objective):
     def __init__(
         self, settings: ProjectSettings, vocabulary: VocabularyFacts, *, sampler: str = "auto"
     ) -> None:
-        """ProjectError for a sharing or masking that ELECTRA does not have."""
+        """ProjectError for settings that do not go together."""
         super().__init__(settings, vocabulary, sampler=sampler)
         own = own_settings(settings.objective, ElectraSettings)
         self.temperature = own.temperature
@@ -114,8 +115,14 @@ class Electra(Objective):
             ),
         )
         config = discriminator_config(settings, vocabulary.size, vocabulary.padding_id)
-        self.discriminator = Discriminator(config)
-        self.generator = make_generator(settings, vocabulary, self.discriminator.encoder)
+        if settings.generator.sharing == "gradient-disentangled":
+            smaller = generator_config(settings, vocabulary.size, vocabulary.padding_id)
+            tables = share_embeddings(settings.generator.sharing, config, smaller)
+            self.discriminator = Discriminator(config, tables.discriminator)
+            self.generator = Generator(smaller, tables.generator)
+        else:
+            self.discriminator = Discriminator(config)
+            self.generator = make_generator(settings, vocabulary, self.discriminator.encoder)
         self.masking = RowMasking(settings, vocabulary)
         initialise(self, seed=settings.project.seed, std=settings.model.init_std)
 
@@ -174,7 +181,7 @@ class Electra(Objective):
 def make_generator(settings: ProjectSettings, vocabulary: VocabularyFacts, kept: Backbone) -> Generator:
     """The generator of a project, sharing with the encoder `kept` what `[generator] sharing` says.
 
-    ProjectError for a sharing that ELECTRA does not have, or one that needs other sizes.
+    ProjectError for a sharing that the objective does not have, or one that needs other sizes.
     """
     sharing = settings.generator.sharing
     if sharing == "all":
@@ -192,7 +199,8 @@ def make_generator(settings: ProjectSettings, vocabulary: VocabularyFacts, kept:
 
 
 def _require_one_size(settings: ProjectSettings, kept: EncoderConfig) -> None:
-    width, depth = settings.generator.width, settings.generator.depth_fraction
+    width = settings.generator.width or kept.hidden_size
+    depth = settings.generator.depth_fraction
     if width != kept.hidden_size:
         raise _problem(
             "generator.width",

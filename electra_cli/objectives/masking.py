@@ -18,7 +18,13 @@ PURPOSES = ("chosen positions", "kept tokens", "samples")
 class RowMasking(nn.Module):
     """The choices that `[masking]` describes; a module only so that its table moves to the device."""
 
-    def __init__(self, settings: ProjectSettings, vocabulary: VocabularyFacts, *purposes: str) -> None:
+    def __init__(
+        self,
+        settings: ProjectSettings,
+        vocabulary: VocabularyFacts,
+        *purposes: str,
+        also_never_masked: tuple[int, ...] = (),
+    ) -> None:
         """`purposes`: what else the objective draws, each with a key of its own.
 
         ProjectError where whole words are wanted of a vocabulary that does not tell them.
@@ -28,7 +34,7 @@ class RowMasking(nn.Module):
         names = [heldout + name for name in (*PURPOSES, *purposes) for heldout in ("", "heldout ")]
         self._keys = {name: keyed.key(settings.project.seed, name) for name in names}
         self.settings = settings.masking
-        self.never_masked = vocabulary.never_masked
+        self.never_masked = (*vocabulary.never_masked, *also_never_masked)
         self.mask_id = vocabulary.mask_id
         self.continuation_V: Tensor | None
         self.register_buffer("continuation_V", _continuation_table(settings, vocabulary), persistent=False)

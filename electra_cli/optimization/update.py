@@ -87,7 +87,7 @@ class NetworkUpdate:
             parameter.grad = None
 
     def step(self, learning_rate: float, loss: Tensor) -> UpdateFigures:
-        """One optimizer step with the gradients at hand, clipped to the settings' global norm.
+        """One optimizer step with the gradients at hand, clipped to the update's global norm.
 
         `loss` (0-d, unscaled) takes part in the finite check: where it or any gradient is not finite, weights
         and moments stay as they are.
@@ -97,7 +97,7 @@ class NetworkUpdate:
         norm_P = torch.stack(torch._foreach_norm(gradients)) * unscale
         total = torch.linalg.vector_norm(norm_P)
         is_finite = torch.isfinite(total) & torch.isfinite(loss)
-        clip = self.settings.clip_norm
+        clip = self.settings.clip_norm if self.update.clip_norm is None else self.update.clip_norm
         if clip or self.loss_scale.is_used:
             factor = clip / torch.clamp(total, min=clip) if clip else torch.ones_like(total)
             torch._foreach_mul_(gradients, factor * unscale)

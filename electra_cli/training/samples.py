@@ -73,7 +73,7 @@ def open_samples(settings: ProjectSettings, vocabulary: Vocabulary, shards: Shar
         )
     return Samples(
         rows=rows,
-        order=SampleOrder(settings.project.seed, rows, source_weights(settings.corpus)),
+        order=SampleOrder(settings.project.seed, rows, source_weights(settings.corpus, dict(rows.sources))),
         heldout=rows_of(shards.heldout),
         batch_size=settings.pretrain.batch_size,
         heldout_rows=settings.pretrain.heldout_rows,

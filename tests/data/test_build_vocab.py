@@ -302,6 +302,21 @@ def test_sources_are_sampled_by_weight(root):
         build(root, corpus=Corpus(source=changed))
 
 
+def test_an_exponent_weighs_sources_by_a_power_of_their_size(root):
+    (root / "one.txt").write_text("\n\n".join(f"abab {i}" * 20 for i in range(20)))
+    (root / "two.txt").write_text("\n\n".join(f"cdcd {i}" * 20 for i in range(2000)))
+    sources = [CorpusSource(name="one", files=["one.txt"]), CorpusSource(name="two", files=["two.txt"])]
+    counted = {}
+    for exponent in (1.0, 0.3):
+        corpus = Corpus(source=sources, source_exponent=exponent)
+        made = build(root, corpus=corpus, sample_bytes=60_000, force=True).vocabulary
+        # A word of the small source is cut into fewer pieces the more it weighs.
+        counted[exponent] = len(made.tokenizer.encode("abab 7abab 7abab", add_special_tokens=False).ids)
+    assert counted[0.3] <= counted[1.0]
+    with pytest.raises(InputError, match="source_exponent"):
+        build(root, corpus=Corpus(source=sources, source_exponent=0.5), sample_bytes=60_000)
+
+
 def test_one_writer_at_a_time(root):
     code = (
         "import sys\nfrom pathlib import Path\nfrom electra_cli.durable import locked\n"

@@ -142,4 +142,16 @@ def test_an_empty_source_is_refused() -> None:
 
 def test_weights_come_from_the_project_file() -> None:
     corpus = Corpus.model_validate({"source": [{"name": "a", "files": ["x"], "weight": 2.5}]})
-    assert source_weights(corpus) == {"a": 2.5} and source_weights(Corpus()) == {}
+    assert source_weights(corpus, {"a": 7, "b": 9}) == {"a": 2.5, "b": 1.0}
+
+
+def test_an_exponent_brings_small_sources_nearer_to_large_ones() -> None:
+    corpus = Corpus.model_validate(
+        {
+            "source_exponent": 0.3,
+            "source": [{"name": "a", "files": ["x"]}, {"name": "b", "files": ["y"], "weight": 2.0}],
+        }
+    )
+    weights = source_weights(corpus, {"a": 1000, "b": 10})
+    # (1000 / 10)^0.3 = 3.981 in place of 100 times as much.
+    assert weights["a"] / weights["b"] * 2.0 == pytest.approx(3.9811, rel=1e-4)

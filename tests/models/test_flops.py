@@ -8,6 +8,7 @@ from small_networks import BASE, CONFIGS, make_networks, one_piece_rows
 from torch.utils.flop_counter import FlopCounterMode
 
 from electra_cli.models.flops import (
+    deberta_v3_training,
     discriminator_head_forward,
     electra_training,
     encoder_forward,
@@ -130,3 +131,16 @@ def test_the_costs_of_all_baselines_at_the_size_small():
     for found, (by_hand, millions) in costs.items():
         assert found == pytest.approx(by_hand, rel=1e-12)
         assert found / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+def test_deberta_counts_two_more_products_over_twice_the_distances_and_the_decoder_a_layer():
+    plain = published(64, 4, 64)
+    deberta = replace(plain, backbone="deberta")
+    more = encoder_forward(deberta, 10) - encoder_forward(plain, 10)
+    assert more == 4 * 2 * (2 * 2 * 10) * 64
+    options = {"sequence_length": 10, "masked_fraction": 0.15}
+    layer = encoder_forward(deberta, 10) // 4
+    difference = deberta_v3_training(deberta, deberta, **options) - electra_training(
+        deberta, deberta, **options
+    )
+    assert difference == 3 * layer

@@ -1,5 +1,7 @@
 """The size table and what a project file makes of it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -74,5 +76,15 @@ def test_a_generator_width_that_its_heads_do_not_divide_is_refused_by_name():
 
 
 def test_a_backbone_without_network_is_refused():
-    with pytest.raises(ProjectError, match="deberta"):
-        discriminator_config(settings(backbone="deberta"), 99, 0)
+    with pytest.raises(ProjectError, match="modern"):
+        discriminator_config(settings(backbone="modern"), 99, 0)
+
+
+def test_deberta_has_sizes_of_its_own_and_a_generator_as_wide_and_half_as_deep():
+    project = settings(backbone="deberta", size="xsmall").model_copy(
+        update={"generator": Generator(width=0, depth_fraction=0.5)}
+    )
+    discriminator, generator = discriminator_config(project, 99, 0), generator_config(project, 99, 0)
+    assert (discriminator.num_layers, discriminator.hidden_size, discriminator.num_heads) == (12, 384, 6)
+    assert (discriminator.num_segments, discriminator.has_projection) == (0, False)
+    assert generator == replace(discriminator, num_layers=6)

@@ -128,13 +128,6 @@ def test_embeddings_are_shared_whole_and_projections_are_not():
     }
 
 
-def test_only_allowed_sharings_are_accepted():
-    with pytest.raises(ProjectError) as caught:
-        electra(generator={"sharing": "gradient-disentangled"})
-    assert caught.value.key == "generator.sharing"
-    assert "tied" in caught.value.hint and "none" in caught.value.hint
-
-
 def test_the_own_keys_are_checked_and_used():
     objective = Electra(
         small_settings(objective={"generator_weight": 2.0, "discriminator_weight": 7.5, "temperature": 0.5}),

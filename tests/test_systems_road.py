@@ -1,0 +1,66 @@
+"""Other systems than ELECTRA from a recipe to a score: 30 steps of a toy size, with the commands."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from small_project import TOY_ENVIRONMENT, write_corpus, write_pairs, write_tasks
+
+from electra_cli.commands._boundary import run as boundary
+from electra_cli.main import app
+
+
+@dataclass(frozen=True)
+class Road:
+    """What a recipe trains, and what comes out."""
+
+    terms: frozenset[str]
+    files: tuple[str, ...]
+    """Of the export."""
+    is_checked: bool = True
+    """Whether the export's self-check runs, in a process of its own."""
+
+
+ROADS = {
+    "deberta-v3-xsmall": Road(
+        frozenset({"mlm", "rtd"}), ("encoder/model.safetensors", "encoder/rtd_head.safetensors")
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", ROADS)
+def test_a_recipe_leads_from_text_to_a_score(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    road = ROADS[recipe]
+    write_corpus(tmp_path / "corpus", num_documents=40)
+    write_tasks(tmp_path / "data" / "glue")
+    write_pairs(tmp_path / "data" / "blimp")
+    for name, value in TOY_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    steps = "pretrain.steps=30 pretrain.log_every=10 pretrain.heldout_every=30 pretrain.save_every=30"
+    monkeypatch.setenv("ELECTRA_SET", f"{TOY_ENVIRONMENT['ELECTRA_SET']} {steps}")
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["init", "--recipe", recipe],
+        ["pretrain", "project.toml"],
+        ["export"] if road.is_checked else ["export", "--no-check"],
+        ["eval-glue", "--task", "sst2", "--limit", "16", "--offline"],
+        ["eval-blimp"],
+    ):
+        code = boundary(app, words)
+        assert code == 0, capsys.readouterr().err
+    run = tmp_path / "runs" / "latest"
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [record for record in records if record["kind"] == "train"]
+    assert [record["step"] for record in trained] == [10, 20, 30]
+    for record in trained:
+        assert set(record["losses"]) == road.terms
+        assert all(math.isfinite(value) and value > 0 for value in record["losses"].values()), record
+        assert all(norm > 0 for norm in record["grad_norm"].values())
+    assert all((run / "export" / name).is_file() for name in road.files)
+    results = json.loads((run / "evaluate" / "glue" / "results.json").read_text())
+    assert len(results["tasks"]["sst2"]["runs"]) == 1
+    assert (run / "evaluate" / "blimp" / "results.json").is_file()
