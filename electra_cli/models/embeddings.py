@@ -53,8 +53,8 @@ class Embeddings(TokenEmbeddings):
 
     def look_up(self, token_ids_BS: Tensor, position_BS: Tensor, segment_BS: Tensor) -> Tensor:
         """Sum of the three rows of each token."""
-        summed_BSE = F.embedding(token_ids_BS, self.word_VE)
-        summed_BSE = summed_BSE + self.positions(position_BS) + self.segments(segment_BS)
+        word_BSE = F.embedding(token_ids_BS, self.word_VE)
+        summed_BSE: Tensor = word_BSE + self.positions(position_BS) + self.segments(segment_BS)
         return summed_BSE
 
     def finish(self, summed_BSE: Tensor) -> Tensor:
