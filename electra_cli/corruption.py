@@ -69,19 +69,19 @@ def choose_positions(
         words = _find_words(continuation_V[token_ids_BS], is_candidate_BS, batch.piece_BS)
         is_chosen_BS = _choose_words(value_BS, words, is_candidate_BS, count_B, num_slots)
     else:
-        rank_BS = _ranks(value_BS.masked_fill(~is_candidate_BS, 2.0))
+        rank_BS = ranks(value_BS.masked_fill(~is_candidate_BS, 2.0))
         is_chosen_BS = rank_BS < count_B[:, None]
-    return _into_slots(token_ids_BS, is_chosen_BS, num_slots)
+    return into_slots(token_ids_BS, is_chosen_BS, num_slots)
 
 
-def _ranks(value_BS: Tensor) -> Tensor:
+def ranks(value_BS: Tensor) -> Tensor:
     """Rank of each place among its row; equal values keep the order of their places."""
     order_BS = torch.sort(value_BS, dim=1, stable=True).indices
     place_BS = torch.arange(value_BS.shape[1], device=value_BS.device).expand_as(order_BS)
     return torch.zeros_like(order_BS).scatter(1, order_BS, place_BS)
 
 
-def _into_slots(token_ids_BS: Tensor, is_chosen_BS: Tensor, num_slots: int) -> Chosen:
+def into_slots(token_ids_BS: Tensor, is_chosen_BS: Tensor, num_slots: int) -> Chosen:
     """The chosen places of each row in its first slots; no more than `num_slots` a row may be chosen."""
     num_rows, length = token_ids_BS.shape
     device = token_ids_BS.device
@@ -164,6 +164,29 @@ def mask_tokens(batch: Batch, chosen: Chosen, *, mask_id: int, keep_fraction: fl
     is_hidden_M = draw(batch, chosen, key=key) >= keep_fraction
     shown_M = torch.where(is_hidden_M, mask_id, chosen.target_M)
     return put_samples(batch.token_ids_BS, chosen, shown_M)
+
+
+def swap_tokens(batch: Batch, chosen: Chosen, *, key: int) -> Tensor:
+    """The row with its chosen tokens shuffled among their places; each stays within its piece.
+
+    So a swap changes the order of a text and never brings in a word of another one. A token may come to
+    lie where it was, the only chosen one of a piece always does.
+    """
+    num_rows = len(batch.token_ids_BS)
+    piece_M = batch.piece_BS.flatten()[chosen.index_M]
+    # Slots run through the pieces in order, so sorting by piece first leaves each piece its own slots.
+    value_M = torch.where(chosen.weight_M > 0, piece_M + draw(batch, chosen, key=key), torch.inf)
+    order_BK = torch.sort(value_M.view(num_rows, -1), dim=1, stable=True).indices
+    given_BK = chosen.target_M.view(num_rows, -1).gather(1, order_BK)
+    return put_samples(batch.token_ids_BS, chosen, given_BK.flatten())
+
+
+def first_places(piece_BS: Tensor) -> Tensor:
+    """Place in its row of the first token of each token's piece; padding behind a piece is a piece, too."""
+    place_S = torch.arange(piece_BS.shape[1], device=piece_BS.device)
+    is_first_BS = torch.ones_like(piece_BS, dtype=torch.bool)
+    is_first_BS[:, 1:] = piece_BS[:, 1:] != piece_BS[:, :-1]
+    return torch.where(is_first_BS, place_S, 0).cummax(1).values
 
 
 def put_samples(token_ids_BS: Tensor, chosen: Chosen, sampled_M: Tensor) -> Tensor:

@@ -98,11 +98,82 @@ class DebertaV3Settings(Settings):
         return self
 
 
+class CocoLMSettings(Settings):
+    """`[objective]` with `use = "coco_lm"`: COCO-LM; a weight of 0 switches its term off."""
+
+    mlm_weight: float = Field(1.0, ge=0)
+    """Weight of the generator's loss."""
+    copy_weight: float = Field(50.0, ge=0)
+    """Weight of the copy head's loss, λ_copy in the paper."""
+    correction_weight: float = Field(1.0, ge=0)
+    """Weight of the corrective language model's loss."""
+    contrast_weight: float = Field(1.0, ge=0)
+    """Weight of the sequence contrastive loss."""
+    correction: Literal["mixture", "weighted"] = "mixture"
+    """The corrective loss: of the paper's mixture with the copy probability, or the released code's form."""
+    generator_dropout: bool = True
+    """Dropout in the generator's own loss; a second pass, then, draws its samples without."""
+    contrast_temperature: float = Field(1.0, gt=0)
+    """τ of the contrastive loss."""
+    contrast_min_tokens: int = Field(32, ge=2)
+    """Shorter pieces take no part in the contrastive loss; [CLS] and [SEP] count."""
+    contrast_negatives: Literal["micro-batch", "processes"] = "micro-batch"
+    """Where the other texts are from; with "processes" a run depends on how many there are."""
+    crop_fraction: float = Field(0.9, gt=0, le=1)
+    """Length of the crop relative to its piece."""
+    crop_keeps_cls: bool = False
+    """Put [CLS] in front of a crop that lost it."""
+    vector_size: int = Field(768, ge=1)
+    """Width of the text vectors that are compared."""
+
+
+class MCLSettings(Settings):
+    """`[objective]` with `use = "mcl"`: MCL; a weight of 0 switches its term off."""
+
+    mlm_weight: float = Field(1.0, ge=0)
+    """Generator: restore hidden tokens."""
+    rtd_weight: float = Field(50.0, ge=0)
+    """Discriminator: find replaced tokens."""
+    slm_weight: float = Field(1.0, ge=0)
+    """Generator: restore swapped tokens."""
+    std_weight: float = Field(50.0, ge=0)
+    """Discriminator: find swapped tokens."""
+    itd_weight: float = Field(50.0, ge=0)
+    """Discriminator: find inserted tokens."""
+    re_mlm_weight: float = Field(1.0, ge=0)
+    """Generator again: restore the replaced tokens that were caught."""
+    re_rtd_weight: float = Field(50.0, ge=0)
+    """Discriminator again: its mistakes about replaced tokens."""
+    re_slm_weight: float = Field(1.0, ge=0)
+    """Generator again: restore the swapped tokens that were caught."""
+    re_std_weight: float = Field(50.0, ge=0)
+    """Discriminator again: its mistakes about swapped tokens."""
+    temperature: float = Field(1.0, gt=0)
+    """Temperature at which the generator's samples are drawn."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """By the names of the loss terms."""
+        return {
+            "mlm": self.mlm_weight,
+            "rtd": self.rtd_weight,
+            "slm": self.slm_weight,
+            "std": self.std_weight,
+            "itd": self.itd_weight,
+            "re_mlm": self.re_mlm_weight,
+            "re_rtd": self.re_rtd_weight,
+            "re_slm": self.re_slm_weight,
+            "re_std": self.re_std_weight,
+        }
+
+
 OBJECTIVE_SETTINGS: dict[str, type[Settings]] = {
     "electra": ElectraSettings,
     "masked_lm": MaskedLMSettings,
     "replace_mlm": ReplaceMLMSettings,
     "fast_electra": FastElectraSettings,
     "deberta_v3": DebertaV3Settings,
+    "coco_lm": CocoLMSettings,
+    "mcl": MCLSettings,
 }
 """The own settings of each built-in objective; an objective from a file brings its own class."""

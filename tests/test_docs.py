@@ -19,6 +19,7 @@ from small_project import SETS, TOY_ENVIRONMENT, write_corpus, write_pairs, writ
 from electra_cli.main import app
 from electra_cli.project import load_project
 from electra_cli.project_keys import known_keys, tables
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))]
@@ -300,7 +301,7 @@ def test_options_named_in_passing_belong_to_some_command(page: str) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN_BY_HAND)
 def test_settings_named_in_passing_exist(page: str) -> None:
-    known = set(known_keys()) | set(tables())
+    known = {key for use in OBJECTIVE_SETTINGS for key in known_keys(use)} | set(tables())
     for span in inline_code(page):
         for name in re.findall(r"(?<![\w./-])([a-z]+\.[a-z_]+(?:\.[a-z_]+)?)(?![\w/.(-])", span):
             if name.split(".")[0] in tables() and name not in known:

@@ -13,6 +13,7 @@ from electra_cli.project import chosen_defaults
 from electra_cli.project_dump import toml_value
 from electra_cli.project_keys import Key, item_class, known_keys
 from electra_cli.settings import ProjectSettings, Settings
+from electra_cli.settings_objectives import OBJECTIVE_SETTINGS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -39,6 +40,8 @@ def page() -> str:
         parts.append(_section(f"[{table}]", model, _direct(keys.values(), table)))
         if table == "model":
             parts.append(_sizes())
+        if table == "objective":
+            parts += [_own(use) for use in OBJECTIVE_SETTINGS if use != ProjectSettings().objective.use]
         for key in _direct(keys.values(), table):
             item = item_class(key.field)
             if item is not None:
@@ -46,12 +49,19 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _own(use: str) -> str:
+    """The own keys of an objective that is not the default."""
+    keys = [key for key in _direct(known_keys(use).values(), "objective") if key.name != "objective.use"]
+    return _section(f'[objective]` with `use = "{use}"', OBJECTIVE_SETTINGS[use], keys)
+
+
 def _direct(keys: Iterable[Key], table: str) -> list[Key]:
     return [key for key in keys if key.name.rpartition(".")[0] == table]
 
 
 def _section(title: str, model: type[Settings], keys: list[Key]) -> str:
-    summary = " ".join((model.__doc__ or "").partition(": ")[2].split())
+    doc = " ".join((model.__doc__ or "").split())
+    summary = doc.partition(": ")[2] or doc
     summary = summary[:1].upper() + summary[1:]
     rows = [
         f"| `{key.name.rpartition('.')[2]}` | {_default(key)} | {_cell(key.allowed)} | {_cell(key.meaning)} |"

@@ -217,3 +217,44 @@ def paper_fast_electra_training(
             / 2
         )
     return _paper_discriminator_training(discriminator, sequence_length) + drawing
+
+
+def coco_lm_training(
+    corrector: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+    has_contrast: bool = True,
+    generator_dropout: bool = True,
+) -> float:
+    """Matmul FLOPs of a training step of COCO-LM for one token.
+
+    The crops of the contrastive loss fill rows of the same length. With dropout in the generator its samples
+    come from one forward pass more. The text vectors, one a piece, are left out.
+    """
+    copy = 2 * corrector.hidden_size
+    projection = corrector.hidden_size if corrector.has_projection else 0
+    corrective = 2 * corrector.embedding_size * (projection + corrector.vocab_size)
+    kept = (1 + has_contrast) * encoder_forward(corrector, sequence_length) + copy
+    drawing = encoder_forward(generator, sequence_length) + masked_fraction * masked_lm_forward(generator)
+    trained = kept + masked_fraction * corrective + drawing
+    return (1 + BACKWARD) * trained + generator_dropout * drawing
+
+
+def mcl_training(
+    discriminator: EncoderConfig,
+    generator: EncoderConfig,
+    *,
+    sequence_length: int,
+    masked_fraction: float,
+) -> float:
+    """Matmul FLOPs of a training step of MCL with all its courses, for one token of the batch.
+
+    Three passes of each network in the first round and two in the second. The vocabulary head is counted as
+    if all that is replaced were caught; for insertions it only writes.
+    """
+    encoders = encoder_forward(discriminator, sequence_length) + encoder_forward(generator, sequence_length)
+    head = masked_fraction * masked_lm_forward(generator)
+    trained = 5 * (encoders + discriminator_head_forward(discriminator)) + 4 * head
+    return (1 + BACKWARD) * trained + head

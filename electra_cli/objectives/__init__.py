@@ -23,6 +23,8 @@ BUILTIN = {
     "replace_mlm": "electra_cli.objectives.replace_mlm:ReplaceMLM",
     "fast_electra": "electra_cli.objectives.fast_electra:FastElectra",
     "deberta_v3": "electra_cli.objectives.deberta_v3:DebertaV3",
+    "coco_lm": "electra_cli.objectives.coco_lm:CocoLM",
+    "mcl": "electra_cli.objectives.mcl:MCL",
 }
 """`[objective] use` to module and class."""
 

@@ -107,6 +107,10 @@ class Objective(nn.Module, ABC):
     """In the order in which they run for each batch."""
     coupled_terms: frozenset[str] = frozenset()
     """Terms that compare rows with each other (contrastive): cutting a batch into pieces changes them."""
+    num_passes: int = 1
+    """How often a step takes each row through the networks for the backward pass: memory grows with it."""
+    smallest_micro_batch: int = 1
+    """Fewer rows in a forward pass leave a term without anything to learn from."""
 
     def __init__(
         self, settings: ProjectSettings, vocabulary: VocabularyFacts, *, sampler: str = "auto"
@@ -153,6 +157,11 @@ class DrawingObjective(Objective):
     @abstractmethod
     def draw(self, batch: Batch, progress: Tensor) -> Tensor:
         """The ids [B, K] of the slots for chosen positions; `Batch.drawn_BK` brings them back."""
+
+
+def refusal(key: str, message: str, *, hint: str = "") -> ProjectError:
+    """The error for a setting that does not go with the others."""
+    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)
 
 
 def own_settings(table: ObjectiveTable, kind: type[OwnSettings]) -> OwnSettings:

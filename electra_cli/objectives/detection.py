@@ -55,12 +55,13 @@ def summarise_detection(figures: Mapping[str, Tensor]) -> dict[str, float | None
     below_H = original_H.cumsum(0) - original_H
     wins = float((replaced_H * (below_H + original_H / 2)).sum())
     return {
-        "replaced_fraction": _share(num_replaced, num_replaced + num_original),
-        "disc_auc": _share(wins, num_replaced * num_original),
-        "disc_precision": _share(caught, caught + false_alarms),
-        "disc_recall": _share(caught, num_replaced),
+        "replaced_fraction": share(num_replaced, num_replaced + num_original),
+        "disc_auc": share(wins, num_replaced * num_original),
+        "disc_precision": share(caught, caught + false_alarms),
+        "disc_recall": share(caught, num_replaced),
     }
 
 
-def _share(part: float, whole: float) -> float | None:
+def share(part: float, whole: float) -> float | None:
+    """One sum as a share of another; `None` of nothing."""
     return part / whole if whole else None

@@ -21,7 +21,7 @@ from electra_cli.errors import InputError, Problem, ProjectError
 from electra_cli.kernels.masked_sampling import choose_implementation
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives import find
-from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts
+from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts, refusal
 from electra_cli.optimization.update import NetworkUpdate
 from electra_cli.progress import Progress
 from electra_cli.project import Project
@@ -202,14 +202,23 @@ def micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: M
     rows = batch_size // world_size
     wanted = manifest.micro_batch_size if manifest else job.settings.pretrain.micro_batch_size
     if wanted:
-        return common_micro_batch(wanted, rows)
-    return micro_batch_for(
-        rows,
-        configs=job.configs,
-        sequence_length=job.settings.rows.sequence_length,
-        num_parameters=sum(parameter.numel() for parameter in objective.parameters()),
-        engine=engine,
-    )
+        size = common_micro_batch(wanted, rows)
+    else:
+        size = micro_batch_for(
+            rows,
+            configs=job.configs * objective.num_passes,
+            sequence_length=job.settings.rows.sequence_length,
+            num_parameters=sum(parameter.numel() for parameter in objective.parameters()),
+            engine=engine,
+        )
+    if size < objective.smallest_micro_batch:
+        raise refusal(
+            "pretrain.micro_batch_size",
+            f'objective.use = "{job.settings.objective.use}" needs {objective.smallest_micro_batch} rows a '
+            f"micro-batch, here one has {size} (pretrain.batch_size = {batch_size}, {world_size} processes)",
+            hint="set a larger pretrain.micro_batch_size, which pretrain.batch_size has to be a multiple of",
+        )
+    return size
 
 
 def concerns_of(job: Job) -> list[Concern]:

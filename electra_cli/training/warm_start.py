@@ -6,6 +6,7 @@ fresh, and the person is told which.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -134,6 +135,11 @@ def _from_folders(source: Path, objective: Objective, vocabulary: Vocabulary, se
     require_same_vocabulary(source, vocabulary, key="pretrain.init_from")
     networks: Mapping[str, nn.Module] = dict(objective.named_children())
     found = _as_trained(source, load_pretrained(source), networks)
+    found = replace(
+        found,
+        generator=_without_foreign_head(found.generator, networks.get("generator")),
+        discriminator=_without_foreign_head(found.discriminator, networks.get("discriminator")),
+    )
     # Where both share their embeddings, those of the discriminator, which is exported, come last and stay.
     parts = {"generator": found.generator, "discriminator": found.discriminator}
     held = [role for role, part in parts.items() if part is not None]
@@ -177,6 +183,14 @@ def _told(role: str, network: nn.Module, part: PretrainedPart | None) -> str:
     if not fresh:
         return f"{role} with its head from {part.folder}"
     return f"{role} from {part.folder}, its {' and '.join(fresh)} newly initialised"
+
+
+def _without_foreign_head(part: PretrainedPart | None, network: nn.Module | None) -> PretrainedPart | None:
+    """The part without a head that `network` has no place for: not every system keeps ELECTRA's."""
+    own = dict(network.named_children()).get("head") if network is not None else None
+    if part is None or (own is not None and own.state_dict().keys() == part.head.keys()):
+        return part
+    return replace(part, head={})
 
 
 def _copy_part(network: nn.Module, part: PretrainedPart, sequence_length: int) -> None:

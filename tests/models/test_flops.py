@@ -8,6 +8,7 @@ from small_networks import BASE, CONFIGS, make_networks, one_piece_rows
 from torch.utils.flop_counter import FlopCounterMode
 
 from electra_cli.models.flops import (
+    coco_lm_training,
     deberta_v3_training,
     discriminator_head_forward,
     electra_training,
@@ -15,6 +16,7 @@ from electra_cli.models.flops import (
     fast_electra_training,
     masked_lm_forward,
     masked_lm_training,
+    mcl_training,
     paper_electra_training,
     paper_fast_electra_training,
     paper_masked_lm_training,
@@ -144,3 +146,23 @@ def test_deberta_counts_two_more_products_over_twice_the_distances_and_the_decod
         deberta, deberta, **options
     )
     assert difference == 3 * layer
+
+
+def test_coco_lm_and_mcl_cost_a_known_multiple_of_electra():
+    """Each is ELECTRA's step and what comes on top of it, counted by hand."""
+    discriminator, generator = SMALL
+    settings = {"sequence_length": 128, "masked_fraction": 0.15}
+    electra = electra_training(discriminator, generator, **settings)
+    head = 2 * 256 * 257
+    # Without crops and the second drawing: a copy head of one column in place of ELECTRA's head, and a
+    # second product with the vocabulary, which the linear layer 256 -> 128 comes before.
+    plain = coco_lm_training(
+        discriminator, generator, **settings, has_contrast=False, generator_dropout=False
+    )
+    assert plain == pytest.approx(electra - 3 * (head - 2 * 256) + 3 * 0.15 * 2 * 128 * (256 + 30_522))
+    drawing = encoder_forward(generator, 128) + 0.15 * masked_lm_forward(generator)
+    whole = coco_lm_training(discriminator, generator, **settings)
+    assert whole == pytest.approx(plain + 3 * encoder_forward(discriminator, 128) + drawing)
+    # Five rounds of both networks; four vocabulary heads are trained and one only writes.
+    less = 2 * 0.15 * masked_lm_forward(generator)
+    assert mcl_training(discriminator, generator, **settings) == pytest.approx(5 * electra - less)

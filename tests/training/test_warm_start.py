@@ -134,3 +134,12 @@ def test_the_hash_of_a_source_follows_its_weights(tmp_path, export):
     path = folder / "generator" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     assert source_sha256(folder) != before
+
+
+def test_a_head_that_the_system_does_not_have_is_left_out_and_said_to_be_fresh(tmp_path, export):
+    folder, _, vocabulary = export
+    new = make_objective(tmp_path, vocabulary, objective__use="coco_lm")
+    told = start_from(folder, new, vocabulary, 32)
+    fresh = "copy_head and corrective_head and vector_head newly initialised"
+    assert f"discriminator from {folder / 'discriminator'}, its {fresh}" in told
+    assert f"generator with its head from {folder / 'generator'}" in told
