@@ -19,6 +19,7 @@ from electra_cli.pipeline_export import (
 )
 from electra_cli.pipeline_manifests import setting_differences
 from electra_cli.pipeline_runs import newest_run
+from electra_cli.pipeline_soup import export_soup
 from electra_cli.progress import Progress
 from electra_cli.project import Project
 from electra_cli.settings import Settings
@@ -34,6 +35,7 @@ __all__ = [
     "ensure_vocabulary",
     "evaluation_model",
     "export_run",
+    "export_soup",
     "load_trained",
     "newest_run",
     "refuse_to_replace",

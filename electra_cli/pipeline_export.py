@@ -46,7 +46,7 @@ def export_run(
     return export_model(
         trained.objective.exports(),
         trained.vocabulary,
-        _model_facts(project, facts, trained),
+        model_facts(project, facts, trained),
         target,
         progress,
         self_check=self_check,
@@ -170,7 +170,8 @@ def corpus_files(project: Project) -> list[str]:
     return [text for source in corpus.source for text in source.files] if corpus.source else corpus.files
 
 
-def _model_facts(project: Project, run: RunFacts, trained: Trained) -> "ModelFacts":
+def model_facts(project: Project, run: RunFacts, trained: Trained) -> "ModelFacts":
+    """What the model card says of a run."""
     from electra_cli.export.facts import ChangedSetting, ModelFacts, Score
 
     settings = trained.objective.settings
