@@ -25,7 +25,8 @@ def disagreement(
     masked_sample: Callable[..., MaskedSample], log_prob: Callable[..., Tensor], device: torch.device
 ) -> str:
     """What differs from the definition, in words; empty where nothing does."""
-    with torch.autocast(device.type, enabled=False), torch.enable_grad():
+    # Whoever asks first may be in inference mode, where nothing has a gradient.
+    with torch.autocast(device.type, enabled=False), torch.inference_mode(False), torch.enable_grad():
         ours, truth = (
             _run(masked_sample, log_prob, device),
             _run(reference.masked_sample, reference.token_log_prob, device),
