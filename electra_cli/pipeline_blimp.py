@@ -85,8 +85,12 @@ def _exported(project: Project, checkpoints: list[Path], network: str) -> "Itera
         with tempfile.TemporaryDirectory(prefix="electra-blimp-") as place:
             folder = Path(place)
             write_folder(folder, exports[name])
-            length = trained.objective.settings.rows.sequence_length
-            write_tokenizer(folder, trained.vocabulary, model_max_length=length)
+            write_tokenizer(
+                folder,
+                trained.vocabulary,
+                model_type=str(exports[name].config["model_type"]),
+                model_max_length=trained.objective.settings.rows.sequence_length,
+            )
             yield Candidate(folder=folder, name=shown_folder(checkpoint, project), step=trained.step)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from electra_cli import durable
@@ -63,8 +63,13 @@ def export_model(
         progress.begin("export", len(exports), "folders")
         with durable.writing_folder(out, replace=True) as folder:
             for kind, content in exports.items():
-                write_folder(folder / kind, content)
-                write_tokenizer(folder / kind, vocabulary, model_max_length=facts.sequence_length)
+                write_folder(folder / kind, _with_special_ids(content, vocabulary))
+                write_tokenizer(
+                    folder / kind,
+                    vocabulary,
+                    model_type=str(content.config["model_type"]),
+                    model_max_length=facts.sequence_length,
+                )
                 durable.write_text(folder / kind / "README.md", model_card(kind, facts))
                 progress.advance(note=kind)
             report = {} if not_checked else _checked(exports, vocabulary, facts, folder)
@@ -81,6 +86,14 @@ def export_model(
         example=str(report.get("example", "")),
         not_checked=not_checked,
     )
+
+
+def _with_special_ids(content: HFFolder, vocabulary: Vocabulary) -> HFFolder:
+    """The folder with the ids that its config.json names and only the vocabulary knows."""
+    first, last = vocabulary.cls_id, vocabulary.sep_id
+    ids = {"cls_token_id": first, "bos_token_id": first, "sep_token_id": last, "eos_token_id": last}
+    known = {name: value for name, value in ids.items() if name in content.config}
+    return replace(content, config={**content.config, **known})
 
 
 def _reason_for_no_check(wanted: bool) -> str:

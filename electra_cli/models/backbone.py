@@ -18,6 +18,8 @@ class Backbone(nn.Module, ABC):
 
     config: EncoderConfig
     embeddings: TokenEmbeddings
+    projection: nn.Linear | None
+    """From the embeddings' width to the layers', where the two differ."""
     layers: nn.ModuleList
 
     @abstractmethod

@@ -6,16 +6,19 @@ from electra_cli.models.backbone import Backbone
 from electra_cli.models.deberta import DebertaEncoder
 from electra_cli.models.embeddings import Embeddings, TokenEmbeddings, WordEmbeddings
 from electra_cli.models.encoder import Encoder
+from electra_cli.models.modern import ModernEncoder
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.settings import BackboneName
 
 ENCODERS: dict[BackboneName, Callable[[EncoderConfig, TokenEmbeddings | None], Backbone]] = {
     "electra": Encoder,
     "deberta": DebertaEncoder,
+    "modern": ModernEncoder,
 }
 EMBEDDINGS: dict[BackboneName, Callable[[EncoderConfig], TokenEmbeddings]] = {
     "electra": Embeddings,
     "deberta": WordEmbeddings,
+    "modern": WordEmbeddings,
 }
 
 

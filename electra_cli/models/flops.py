@@ -21,7 +21,7 @@ def encoder_forward(config: EncoderConfig, sequence_length: int) -> int:
     if config.backbone == "deberta":
         # Two more products, for each of 2S distances. The table is projected once a batch: left out.
         scores_and_values += 2 * 2 * 2 * sequence_length * width
-    feed_forward = 2 * 2 * width * config.feed_forward_size
+    feed_forward = 2 * (3 if config.is_gated else 2) * width * config.feed_forward_size
     layers = config.num_layers * (projections + scores_and_values + feed_forward)
     return layers + (2 * config.embedding_size * width if config.has_projection else 0)
 

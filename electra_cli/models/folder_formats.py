@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from electra_cli.errors import InputError
-from electra_cli.models import folder_deberta, folder_electra
+from electra_cli.models import folder_deberta, folder_electra, folder_modern
 from electra_cli.models.folder_format import ConfigReader, Format
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.settings import BackboneName
@@ -12,6 +12,7 @@ from electra_cli.settings import BackboneName
 FORMATS: Mapping[BackboneName, Format] = {
     "electra": folder_electra.ELECTRA,
     "deberta": folder_deberta.DEBERTA,
+    "modern": folder_modern.MODERN,
 }
 """How each backbone is written."""
 
@@ -19,6 +20,7 @@ _READERS: Mapping[str, Callable[[ConfigReader], EncoderConfig]] = {
     "electra": folder_electra.read_config,
     "bert": folder_electra.read_config,
     "deberta-v2": folder_deberta.read_config,
+    "modernbert": folder_modern.read_config,
 }
 """What reads the config.json of each `model_type`."""
 

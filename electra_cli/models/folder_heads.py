@@ -15,7 +15,7 @@ from electra_cli.models.heads import ContextDiscriminatorHead, DetectionHead, Di
 from electra_cli.models.sizes import EncoderConfig
 
 RTD_HEAD = "rtd_head.safetensors"
-"""Lies beside the encoder it belongs to; DeBERTaV3's has a LayerNorm, ELECTRA's has none."""
+"""Lies beside the encoder it belongs to; DeBERTaV3's has a LayerNorm with a bias, the others have none."""
 
 
 def head_tensors(head: DetectionHead) -> dict[str, Tensor]:
@@ -27,7 +27,7 @@ def head_tensors(head: DetectionHead) -> dict[str, Tensor]:
 
 def detection_head(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> DetectionHead:
     """A head of the kind whose parameters `tensors` are, its own not yet set."""
-    return (ContextDiscriminatorHead if "layer_norm.weight" in tensors else DiscriminatorHead)(config)
+    return (ContextDiscriminatorHead if "layer_norm.bias" in tensors else DiscriminatorHead)(config)
 
 
 def load_rtd_head(folder: Path) -> DetectionHead:

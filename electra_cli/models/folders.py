@@ -184,7 +184,12 @@ def _head_names(form: Format) -> dict[str, tuple[Named, ...]]:
 
 
 def _has_head(stored: StoredTensors, form: Format, role: str) -> bool:
-    return any(name in stored.shapes for named in _head_names(form)[role] for name in named.theirs)
+    """Whether a parameter is there that only this role's head has; ModernBERT's two heads share names."""
+    theirs = {
+        one: {name for named in names for name in named.theirs} for one, names in _head_names(form).items()
+    }
+    shared = set.intersection(*theirs.values())
+    return any(name in stored.shapes for name in theirs[role] - shared)
 
 
 def _load_part(folder: Path, role: str) -> PretrainedPart:

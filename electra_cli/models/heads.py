@@ -14,15 +14,29 @@ from electra_cli.models.sizes import EncoderConfig
 class MaskedLMHead(nn.Module):
     """The generator's head before the vocabulary; the tied embedding table and `bias_V` follow."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, projection: nn.Linear | None = None) -> None:
+        """`projection`: the encoder's, from the table's width to its own.
+
+        ModernBERT's head keeps the hidden size, so there the projection, transposed, leads back to the table;
+        it stays the encoder's. ELECTRA's and DeBERTa's dense layer gives the table's width by itself.
+        """
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.masked_lm_size, bias=config.has_biases)
+        self.layer_norm = nn.LayerNorm(
+            config.masked_lm_size, eps=config.layer_norm_eps, bias=config.has_biases
+        )
         self.bias_V = nn.Parameter(torch.zeros(config.vocab_size))
+        is_narrow = config.masked_lm_size != config.embedding_size
+        assert not is_narrow or projection is not None, "this head needs the encoder's projection"
+        # In a tuple: the projection is no parameter of the head.
+        self._projection = (projection,) if is_narrow else ()
 
     def transform(self, hidden_MD: Tensor) -> Tensor:
         """States [M, E] to be multiplied with the table: dense, gelu whatever the encoder's, LayerNorm."""
         state_ME: Tensor = self.layer_norm(F.gelu(self.dense(hidden_MD)))
+        for projection in self._projection:
+            assert projection is not None
+            state_ME = F.linear(state_ME, projection.weight.t())
         return state_ME
 
     def forward(self, hidden_MD: Tensor, table_VE: Tensor) -> Tensor:
@@ -64,16 +78,19 @@ class ContextDiscriminatorHead(DetectionHead):
 
 
 class DiscriminatorHead(DetectionHead):
-    """ELECTRA's: a token's own state decides."""
+    """ELECTRA's: a token's own state decides. On ModernBERT, its own head: no bias, and a LayerNorm."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.has_biases)
+        self.layer_norm: nn.Module = nn.Identity()
+        if not config.has_biases:
+            self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
         self.prediction = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         """Logits [B, S] in float32, the last product included; above 0 means replaced."""
-        state_BSD = F.gelu(self.dense(hidden_BSD))
+        state_BSD = self.layer_norm(F.gelu(self.dense(hidden_BSD)))
         return _one_logit(self.prediction, state_BSD)
 
     def detect(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:

@@ -28,11 +28,34 @@ class EncoderConfig:
     """DeBERTa: rows of the relative table for each sign of a distance."""
     max_distance: int = 512
     """DeBERTa: distances from here on share a bucket."""
+    local_window: int = 128
+    """ModernBERT: a token of a local layer sees half of this to each side."""
+    global_every: int = 3
+    """ModernBERT: the first and then every so many layers see the whole piece."""
+    global_theta: float = 160_000.0
+    """ModernBERT: base of the rotary angles of global layers."""
+    local_theta: float = 10_000.0
+    """ModernBERT: base of the rotary angles of local layers."""
 
     @property
     def has_projection(self) -> bool:
         """Whether a linear layer brings the embeddings to the hidden size."""
         return self.embedding_size != self.hidden_size
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a third matrix of the feed-forward gates what passes."""
+        return self.backbone == "modern"
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether linear layers and LayerNorms add a bias."""
+        return self.backbone != "modern"
+
+    @property
+    def masked_lm_size(self) -> int:
+        """Width of the masked language model's head before it meets the word table."""
+        return self.embedding_size if self.backbone != "modern" else self.hidden_size
 
 
 @dataclass(frozen=True)
@@ -66,7 +89,22 @@ DEBERTA_SIZES = {
     "large": Size(24, 1024, 4096, 16, 1024),
 }
 
-BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {"electra": SIZES, "deberta": DEBERTA_SIZES}
+# base: the configuration of ModernBERT-base (Warner et al. 2024, Table 4); large from memory. The others are
+# ours: as many parameters as ELECTRA's row of the name, whose feed-forward has two matrices instead of three.
+MODERN_SIZES = {
+    "toy": Size(2, 32, 48, 2, 32),
+    "tiny": Size(4, 128, 352, 2, 128),
+    "xsmall": Size(6, 256, 672, 4, 256),
+    "small": Size(12, 256, 672, 4, 256),
+    "base": Size(22, 768, 1152, 12, 768),
+    "large": Size(28, 1024, 2624, 16, 1024),
+}
+
+BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {
+    "electra": SIZES,
+    "deberta": DEBERTA_SIZES,
+    "modern": MODERN_SIZES,
+}
 """The rows of each backbone."""
 
 _NUM_SEGMENTS: dict[BackboneName, int] = {"electra": 2, "deberta": 0, "modern": 0}
@@ -98,6 +136,8 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
             key="model.num_heads",
             hint=f"{_nearest_divisor(size.hidden_size, size.num_heads)} heads would fit",
         )
+    if model.backbone == "modern":
+        _check_modern(size)
     return EncoderConfig(
         vocab_size=vocab_size,
         num_layers=size.num_layers,
@@ -124,19 +164,22 @@ def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int
     if width == discriminator.hidden_size:
         return replace(discriminator, num_layers=num_layers)
     num_heads = max(1, width // 64)
-    if width % num_heads:
-        message = f"generator.width = {width} is no multiple of its {num_heads} heads (width // 64)"
+    if width % num_heads or (discriminator.is_gated and width // num_heads % 2):
+        even = "even " if discriminator.is_gated else ""
+        message = f"generator.width = {width} is no {even}multiple of its {num_heads} heads (width // 64)"
         raise ProjectError(
             message,
             problems=(Problem("generator.width", message),),
             key="generator.width",
-            hint=f"{width // 64 * 64} would fit",
+            hint=f"{max(1, width // 64) * 64} would fit",
         )
     return replace(
         discriminator,
         num_layers=num_layers,
         hidden_size=width,
-        feed_forward_size=4 * width,
+        feed_forward_size=width * discriminator.feed_forward_size // discriminator.hidden_size
+        if discriminator.is_gated
+        else 4 * width,
         num_heads=num_heads,
     )
 
@@ -144,6 +187,8 @@ def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int
 def _overridden(model: Model) -> Size:
     """The named row with the non-zero overrides of `[model]`."""
     row = BACKBONE_SIZES[model.backbone][model.size]
+    if model.backbone == "modern" and model.hidden_size:
+        row = replace(row, embedding_size=model.hidden_size)
     return Size(
         num_layers=model.num_layers or row.num_layers,
         hidden_size=model.hidden_size or row.hidden_size,
@@ -151,6 +196,33 @@ def _overridden(model: Model) -> Size:
         num_heads=model.num_heads or row.num_heads,
         embedding_size=model.embedding_size or row.embedding_size,
     )
+
+
+def _check_modern(size: Size) -> None:
+    """Refuse what ModernBERT has no place for."""
+    if size.embedding_size != size.hidden_size:
+        message = (
+            f"model.embedding_size = {size.embedding_size} is not model.hidden_size = {size.hidden_size}, "
+            'and model.backbone = "modern" has no projection between them'
+        )
+        raise ProjectError(
+            message,
+            problems=(Problem("model.embedding_size", message),),
+            key="model.embedding_size",
+            hint="leave model.embedding_size out; only the generator may be narrower than its word table",
+        )
+    head_width = size.hidden_size // size.num_heads
+    if head_width % 2:
+        message = (
+            f"model.hidden_size = {size.hidden_size} in model.num_heads = {size.num_heads} gives heads of "
+            f"{head_width}, and rotary positions need an even width"
+        )
+        raise ProjectError(
+            message,
+            problems=(Problem("model.num_heads", message),),
+            key="model.num_heads",
+            hint="half as many heads are twice as wide",
+        )
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

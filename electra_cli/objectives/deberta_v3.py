@@ -49,7 +49,7 @@ class DebertaGenerator(nn.Module):
         super().__init__()
         self.encoder = build_encoder(config, embeddings)
         self.decoder = EnhancedMaskDecoder(config) if is_enhanced else None
-        self.head = MaskedLMHead(config)
+        self.head = MaskedLMHead(config, self.encoder.projection)
 
     def forward(self, masked_BS: Tensor, batch: Batch, index_M: Tensor) -> Tensor:
         """States [M, E] at the chosen positions, ready for the product with the word table."""

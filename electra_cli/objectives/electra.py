@@ -48,7 +48,7 @@ class Generator(nn.Module):
         """`embeddings`, or a whole `encoder`: those of another network, to share them."""
         super().__init__()
         self.encoder = build_encoder(config, embeddings) if encoder is None else encoder
-        self.head = MaskedLMHead(config)
+        self.head = MaskedLMHead(config, self.encoder.projection)
 
     def forward(self, masked_BS: Tensor, batch: Batch, index_M: Tensor) -> Tensor:
         """States [M, E] at the chosen positions, ready for the product with the embedding table."""
