@@ -117,14 +117,6 @@ MIN_POSITIONS = 512
 def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id: int) -> EncoderConfig:
     """The discriminator, or the only network, of a project; `ProjectError` where the sizes do not fit."""
     model = settings.model
-    if model.backbone not in BACKBONE_SIZES:
-        message = f'model.backbone = "{model.backbone}" has no network in this version'
-        raise ProjectError(
-            message,
-            problems=(Problem("model.backbone", message),),
-            key="model.backbone",
-            hint=f"there are {', '.join(BACKBONE_SIZES)}",
-        )
     size = _overridden(model)
     if size.hidden_size % size.num_heads:
         message = (

@@ -75,11 +75,6 @@ def test_a_generator_width_that_its_heads_do_not_divide_is_refused_by_name():
     assert "192" in caught.value.hint
 
 
-def test_a_backbone_without_network_is_refused():
-    with pytest.raises(ProjectError, match="modern"):
-        discriminator_config(settings(backbone="modern"), 99, 0)
-
-
 def test_deberta_has_sizes_of_its_own_and_a_generator_as_wide_and_half_as_deep():
     project = settings(backbone="deberta", size="xsmall").model_copy(
         update={"generator": Generator(width=0, depth_fraction=0.5)}
