@@ -137,7 +137,9 @@ def test_bad_input_has_its_exit_code_and_no_traceback(
     write_encoder(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    words = ["collaborate", "--data", "rows.csv", "--encoder", "encoder.csv:p", *more]
+    # On this machine, so that the refusal to send anything elsewhere does not come first.
+    here = "-scollaborate.base_url=http://127.0.0.1:9/v1"
+    words = ["collaborate", "--data", "rows.csv", "--encoder", "encoder.csv:p", here, *more]
     assert run(app, words) == code
     stdout, stderr = capsys.readouterr()
     assert message in stderr
