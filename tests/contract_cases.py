@@ -23,6 +23,10 @@ CASES = {
     "electra": Case(),
     "masked_lm": Case({"objective": {"use": "masked_lm"}}),
     "replace_mlm": Case({"objective": {"use": "replace_mlm"}}),
+    "coco_lm": Case(
+        {"objective": {"use": "coco_lm", "contrast_min_tokens": 8, "vector_size": 16}}, coupled_terms=("scl",)
+    ),
+    "mcl": Case({"objective": {"use": "mcl"}}),
     "electra-deberta": Case(_DEBERTA),
     "deberta-v3": Case(_DEBERTA | {"objective": {"use": "deberta_v3"}, "masking": {"keep_fraction": 0.0}}),
     "deberta-v3-joint": Case(
