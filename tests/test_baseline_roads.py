@@ -53,4 +53,5 @@ def test_from_text_to_a_score_with_a_frozen_model(tmp_path: Path, monkeypatch: p
     ]
     assert electra("eval-glue", "--task", "sst2", *fast) == 0
     results = json.loads((latest / "evaluate" / "glue" / "results.json").read_text())
-    assert results["tasks"]["sst2"]["num_ok"] == 1
+    # Thirty steps of a toy may well answer everything alike, which the results then say.
+    assert results["tasks"]["sst2"]["num_runs"] == 1
