@@ -151,8 +151,13 @@ def _dev_score(project: Project, trained: Trained, request: "Request", progress:
 
     with tempfile.TemporaryDirectory(prefix="electra-soup-") as scratch:
         folder = Path(scratch) / "encoder"
-        write_folder(folder, trained.objective.exports()["encoder"])
-        length = trained.objective.settings.rows.sequence_length
-        write_tokenizer(folder, trained.vocabulary, model_max_length=length)
+        encoder = trained.objective.exports()["encoder"]
+        write_folder(folder, encoder)
+        write_tokenizer(
+            folder,
+            trained.vocabulary,
+            model_type=str(encoder.config["model_type"]),
+            model_max_length=trained.objective.settings.rows.sequence_length,
+        )
         scored = replace(request, out=Path(scratch) / "scores")
         return evaluate(project, folder, scored, progress).results.tasks[0].median

@@ -176,8 +176,14 @@ def write_random_encoder(folder: Path) -> None:
     vocabulary = load_vocabulary(project.vocab_dir)
     make = find(project.settings.objective.use, project.root)
     objective = make(project.settings, VocabularyFacts.of(vocabulary))
-    write_folder(folder, objective.exports()["encoder"])
-    write_tokenizer(folder, vocabulary, model_max_length=project.settings.rows.sequence_length)
+    encoder = objective.exports()["encoder"]
+    write_folder(folder, encoder)
+    write_tokenizer(
+        folder,
+        vocabulary,
+        model_type=str(encoder.config["model_type"]),
+        model_max_length=project.settings.rows.sequence_length,
+    )
 
 
 def baselines() -> dict[str, float]:
