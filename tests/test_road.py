@@ -109,7 +109,7 @@ def test_the_shards_hold_the_tokens_that_the_tokenizer_counts(walk: Walk) -> Non
 def test_the_check_rehearses_the_run(walk: Walk) -> None:
     marks = [line.split()[:2] for line in walk.said["check"].stdout.splitlines() if line[:1] in "✓✗"]
     found = [name for _, name in marks]
-    assert found == ["project", "vocabulary", "data", "model", "memory", "time", "disk", "smoke"]
+    assert found == ["project", "vocabulary", "data", "model", "objective", "memory", "time", "disk", "smoke"]
     assert {mark for mark, _ in marks} == {"✓"}
 
 
