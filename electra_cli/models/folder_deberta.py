@@ -1,6 +1,12 @@
 """DeBERTa-v2 and v3 in Hugging Face files: config.json and the names of the parameters."""
 
-from electra_cli.models.folder_format import ConfigReader, Format, Named, weight_and_bias
+from electra_cli.models.folder_format import (
+    ConfigReader,
+    Format,
+    Named,
+    behind_the_attention,
+    weight_and_bias,
+)
 from electra_cli.models.sizes import EncoderConfig
 
 WORD_TABLE = "embeddings.word_embeddings.weight"
@@ -96,11 +102,7 @@ def body_names(config: EncoderConfig) -> tuple[Named, ...]:
         ours, theirs = f"layers.{number}", f"encoder.layer.{number}"
         asking = [f"{theirs}.attention.self.{name}_proj" for name in ("query", "key", "value")]
         names += weight_and_bias(f"{ours}.qkv", *asking)
-        names += weight_and_bias(f"{ours}.attention_output", f"{theirs}.attention.output.dense")
-        names += weight_and_bias(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm")
-        names += weight_and_bias(f"{ours}.feed_forward_inner", f"{theirs}.intermediate.dense")
-        names += weight_and_bias(f"{ours}.feed_forward_output", f"{theirs}.output.dense")
-        names += weight_and_bias(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm")
+        names += behind_the_attention(ours, theirs)
     return tuple(names)
 
 

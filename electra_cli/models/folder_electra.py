@@ -1,6 +1,12 @@
 """ELECTRA and BERT in Hugging Face files: config.json and the names of the parameters."""
 
-from electra_cli.models.folder_format import ConfigReader, Format, Named, weight_and_bias
+from electra_cli.models.folder_format import (
+    ConfigReader,
+    Format,
+    Named,
+    behind_the_attention,
+    weight_and_bias,
+)
 from electra_cli.models.sizes import EncoderConfig
 
 WORD_TABLE = "embeddings.word_embeddings.weight"
@@ -77,11 +83,7 @@ def body_names(config: EncoderConfig) -> tuple[Named, ...]:
         names += weight_and_bias(
             f"{ours}.qkv", f"{attention}.query", f"{attention}.key", f"{attention}.value"
         )
-        names += weight_and_bias(f"{ours}.attention_output", f"{theirs}.attention.output.dense")
-        names += weight_and_bias(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm")
-        names += weight_and_bias(f"{ours}.feed_forward_inner", f"{theirs}.intermediate.dense")
-        names += weight_and_bias(f"{ours}.feed_forward_output", f"{theirs}.output.dense")
-        names += weight_and_bias(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm")
+        names += behind_the_attention(ours, theirs)
     return tuple(names)
 
 

@@ -30,6 +30,17 @@ def weight_and_bias(ours: str, *theirs: str) -> list[Named]:
     ]
 
 
+def behind_the_attention(ours: str, theirs: str) -> tuple[Named, ...]:
+    """What follows the attention in a layer of BERT's family: output, feed-forward and both LayerNorms."""
+    return (
+        *weight_and_bias(f"{ours}.attention_output", f"{theirs}.attention.output.dense"),
+        *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm"),
+        *weight_and_bias(f"{ours}.feed_forward_inner", f"{theirs}.intermediate.dense"),
+        *weight_and_bias(f"{ours}.feed_forward_output", f"{theirs}.output.dense"),
+        *weight_and_bias(f"{ours}.feed_forward_norm", f"{theirs}.output.LayerNorm"),
+    )
+
+
 def in_their_names(
     names: tuple[Named, ...], parameters: Mapping[str, Tensor], prefix: str = ""
 ) -> dict[str, Tensor]:
