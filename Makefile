@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-fast-electra gpu-check docs pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-fast-electra ladder gpu-check docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
@@ -56,6 +56,10 @@ bench-text: $(READY) ## shard-corpus against datasets.map
 bench-fast-electra: $(READY) ## a step with a frozen generator, online and from samples, against joint training
 	$(BIN)/python benchmarks/bench_fast_electra.py
 
+ladder: $(READY) ## every system at equal compute, a cell at a time: CELL=electra-0 BUDGET=1.4e13; needs ELECTRA_TEST_DATA
+	$(BIN)/python tools/ladder.py $(if $(CELL),--cell $(CELL)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(filter undefined,$(origin TASKS)),,--tasks '$(TASKS)')
+	$(BIN)/python tools/ladder_table.py
+
 gpu-check: $(READY) ## what only a GPU can prove, in six minutes; one JSON result
 	$(BIN)/python tools/gpu_check.py
 
@@ -71,5 +75,5 @@ pipeline: $(READY) ## all stages for PROJECT=project.toml, with SET="pretrain.st
 eval: $(READY) ## one task: TASK=mnli, PROJECT=project.toml
 	$(BIN)/electra eval-glue $(if $(TASK),--task $(TASK)) $(if $(PROJECT),--project $(PROJECT))
 
-clean: ## what the targets above made, but for .venv
+clean: ## what the targets above made, but for .venv and the runs in ladder/
 	rm -rf site .pytest_cache .mypy_cache .ruff_cache .hypothesis quickstart

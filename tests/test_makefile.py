@@ -22,7 +22,7 @@ TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.M)
 
 PROMISED = {
     "help", "setup", "quickstart", "check", "test", "test-long", "bench", "bench-kernel", "bench-step",
-    "bench-text", "gpu-check", "docs", "pipeline", "eval", "clean",
+    "bench-text", "ladder", "gpu-check", "docs", "pipeline", "eval", "clean",
 }  # fmt: skip
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -33,7 +33,9 @@ def make(*arguments: str, check: int | None = 0) -> subprocess.CompletedProcess[
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("MAKE", "MFLAGS", "PROJECT", "SET", "TASK"))
+        if not name.startswith(
+            ("MAKE", "MFLAGS", "PROJECT", "SET", "TASK", "CELL", "BUDGET", "PAIRS", "JOBS")
+        )
     }
     done = subprocess.run(
         ["make", "--no-print-directory", "-o", ".venv/ready", *arguments],
@@ -116,6 +118,21 @@ def test_pipeline_without_settings_leaves_those_of_the_environment() -> None:
 
 def test_eval_runs_one_task() -> None:
     assert "electra eval-glue --task mnli" in make("-n", "eval", "TASK=mnli").stdout
+
+
+def test_ladder_runs_one_cell_with_what_is_given() -> None:
+    planned = make("-n", "ladder", "CELL=mlm-0", "BUDGET=1e12", "TASKS=").stdout.splitlines()
+    assert planned[0].split()[1:] == [
+        "tools/ladder.py",
+        "--cell",
+        "mlm-0",
+        "--budget",
+        "1e12",
+        "--tasks",
+        "''",
+    ]
+    assert planned[1].endswith("tools/ladder_table.py")
+    assert "--" not in make("-n", "ladder").stdout
 
 
 def test_the_workflow_only_calls_make() -> None:

@@ -27,8 +27,13 @@ def encoder_forward(config: EncoderConfig, sequence_length: int) -> int:
 
 
 def masked_lm_forward(config: EncoderConfig) -> int:
-    """Matmul FLOPs of the generator's head for one masked token: dense, then the vocabulary."""
-    return 2 * config.embedding_size * (config.hidden_size + config.vocab_size)
+    """Matmul FLOPs of the generator's head for one masked token: dense, then the vocabulary.
+
+    Where the dense layer does not lead to the table's width, the encoder's projection, turned round, follows.
+    """
+    inner, width = config.masked_lm_size, config.embedding_size
+    back = inner * width if inner != width else 0
+    return 2 * (config.hidden_size * inner + back + width * config.vocab_size)
 
 
 def discriminator_head_forward(config: EncoderConfig) -> int:
@@ -227,19 +232,33 @@ def coco_lm_training(
     masked_fraction: float,
     has_contrast: bool = True,
     generator_dropout: bool = True,
+    comparison: float = 0.0,
 ) -> float:
     """Matmul FLOPs of a training step of COCO-LM for one token.
 
     The crops of the contrastive loss fill rows of the same length. With dropout in the generator its samples
-    come from one forward pass more. The text vectors, one a piece, are left out.
+    come from one forward pass more. `comparison`: what `text_comparison` counts, forward.
     """
     copy = 2 * corrector.hidden_size
     projection = corrector.hidden_size if corrector.has_projection else 0
     corrective = 2 * corrector.embedding_size * (projection + corrector.vocab_size)
     kept = (1 + has_contrast) * encoder_forward(corrector, sequence_length) + copy
     drawing = encoder_forward(generator, sequence_length) + masked_fraction * masked_lm_forward(generator)
-    trained = kept + masked_fraction * corrective + drawing
+    trained = kept + masked_fraction * corrective + drawing + comparison
     return (1 + BACKWARD) * trained + generator_dropout * drawing
+
+
+def text_comparison(
+    config: EncoderConfig, *, vector_size: int, texts_per_row: int, rows: int, sequence_length: int
+) -> float:
+    """Matmul FLOPs, forward, of COCO-LM's text vectors for one token: made, and each compared with all.
+
+    `texts_per_row`: slots for texts, each of which has two vectors; `rows`: of a micro-batch.
+    """
+    vectors = 2 * texts_per_row
+    made = 2 * vectors * config.hidden_size * vector_size
+    compared = 2 * vectors * (rows * vectors) * vector_size
+    return (made + compared) / sequence_length
 
 
 def mcl_training(

@@ -20,7 +20,12 @@ from electra_cli.corruption import label_replaced, put_samples
 from electra_cli.data.batches import Batch
 from electra_cli.kernels.masked_sampling import token_log_prob
 from electra_cli.models.backbones import build_encoder
-from electra_cli.models.folders import HFFolder, encoder_folder, generator_folders
+from electra_cli.models.folders import (
+    HFFolder,
+    discriminator_folders,
+    encoder_folder,
+    generator_folders,
+)
 from electra_cli.models.heads import DiscriminatorHead, MaskedLMHead
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig, discriminator_config
@@ -137,8 +142,10 @@ class ReplaceMLM(Objective):
         }
 
     def exports(self) -> dict[str, HFFolder]:
-        """The encoder that is kept, and the generator."""
-        return {
-            "encoder": encoder_folder(self.restorer.encoder),
-            **generator_folders(self.generator.encoder, self.generator.head),
-        }
+        """The encoder that is kept, and the generator; with the copy gate, which is ELECTRA's head, on it."""
+        kept = (
+            {"encoder": encoder_folder(self.restorer.encoder)}
+            if self.restorer.gate is None
+            else discriminator_folders(self.restorer.encoder, self.restorer.gate)
+        )
+        return {**kept, **generator_folders(self.generator.encoder, self.generator.head)}

@@ -123,5 +123,15 @@ def test_tables_are_shared_as_electras_are():
         replace_mlm("chosen", generator={"sharing": "gradient-disentangled"})
 
 
-def test_the_kept_encoder_and_the_generator_are_exported():
-    assert set(replace_mlm("all").exports()) == {"encoder", "generator"}
+def test_the_kept_encoder_and_the_generator_are_exported_and_the_copy_gate_as_electras_head():
+    assert set(replace_mlm("chosen").exports()) == {"encoder", "generator"}
+    objective = replace_mlm("all")
+    exported = objective.exports()
+    assert set(exported) == {"encoder", "discriminator", "generator"}
+    names = {
+        name: value for name, value in exported["discriminator"].tensors.items() if "predictions" in name
+    }
+    gate = list(objective.restorer.gate.state_dict().values())
+    assert len(names) == len(gate)
+    for value in names.values():
+        assert any(value.shape == own.shape and torch.equal(value, own) for own in gate)
