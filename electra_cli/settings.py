@@ -125,6 +125,8 @@ class Model(Settings):
     """Attention heads."""
     embedding_size: CountOrZero = 0
     """Width of the embedding tables."""
+    local_window: int = Field(128, ge=2)
+    """Tokens that a token of a local layer sees, half to each side; for backbone "modern"."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout of hidden states."""
     attention_dropout: float = Field(0.1, ge=0, lt=1)
@@ -280,7 +282,7 @@ class Evaluate(Settings):
     """Folder with a folder a task."""
     seeds: Count = 5
     """Fine-tuning runs a task, with seeds 0, 1, …"""
-    protocol: Literal["electra", "sentiment"] = "electra"
+    protocol: Literal["electra", "electra-mean", "sentiment"] = "electra"
     """Named set of fine-tuning conventions."""
     batch_size: Count = 32
     """Examples a step."""

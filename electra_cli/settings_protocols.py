@@ -5,10 +5,10 @@ name that stands there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-HeadName = Literal["cls", "mean-swishglu"]
+HeadName = Literal["cls", "mean", "mean-swishglu"]
 ScheduleName = Literal["linear", "cosine-restarts"]
 Exponent = Literal["top", "paper", "google"]
 
@@ -63,6 +63,13 @@ ELECTRA = Protocol(
 )
 """google-research/electra (Clark et al. 2020, Table 7)."""
 
+ELECTRA_MEAN = replace(ELECTRA, name="electra-mean", head="mean")
+"""The same with the mean of the states before the classifier, not [CLS].
+
+Replaced-token detection gives [CLS] nothing to say: it is never replaced. A large encoder learns in
+fine-tuning to gather a text there; a small one with a few hundred examples does not. docs/log.md has figures.
+"""
+
 SENTIMENT = Protocol(
     name="sentiment",
     head="mean-swishglu",
@@ -92,4 +99,4 @@ SENTIMENT = Protocol(
 )
 """Beno 2024 (arXiv 2501.00062), the fine-tuned encoders; the training logs of jbeno/sentiment."""
 
-PROTOCOLS = {protocol.name: protocol for protocol in (ELECTRA, SENTIMENT)}
+PROTOCOLS = {protocol.name: protocol for protocol in (ELECTRA, ELECTRA_MEAN, SENTIMENT)}

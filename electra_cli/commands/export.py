@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from electra_cli.export.model import ExportReport
     from electra_cli.pipeline_soup import SoupReport
 
-_WHAT = {
-    "encoder": "AutoModel",
-    "discriminator": "ElectraForPreTraining",
-    "generator": "fill-mask",
-}
+_LOADED_BY = {"encoder": "AutoModel", "generator": "fill-mask"}
 
 
 class SoupMode(StrEnum):
@@ -100,11 +96,13 @@ def _refuse_several(runs: list[Path]) -> None:
 
 def _show(screen: Screen, report: "ExportReport", soup: "SoupReport | None" = None) -> None:
     lines = []
+    loaded_by = {**report.classes, **_LOADED_BY}
+    width = max(map(len, loaded_by.values())) + 2
     for kind, num_bytes in report.num_bytes.items():
         seen = (
             f"✓ loads silently, max difference {report.differences[kind]:.0e}" if report.differences else ""
         )
-        lines.append(f"{kind:<15}{_WHAT[kind]:<24}{num_bytes / 1e6:7.1f} MB   {seen}".rstrip())
+        lines.append(f"{kind:<15}{loaded_by[kind]:<{width}}{num_bytes / 1e6:7.1f} MB   {seen}".rstrip())
     if report.example:
         lines.append(f"{'':<15}{report.example}")
     if report.not_checked:

@@ -1,7 +1,7 @@
 """Real text that every installation already has: the documentation inside installed Python packages.
 
-The quickstart pre-trains on it and then asks from which package a paragraph comes. Modules are split once,
-by a hash of their name: what the task's development part is made of is in no training text.
+The quickstart pre-trains on it and then asks of other paragraphs whether their words stand in order. Modules
+are split once, by a hash of their name: what the task's development part is made of is in no training text.
 """
 
 import hashlib
@@ -86,16 +86,20 @@ def write_installed_docs(
     *,
     packages: Sequence[str] = PACKAGES,
     bytes_per_package: int = 1_600_000,
-    train_per_package: int = 600,
-    dev_per_package: int = 200,
+    train_per_class: int = 100,
+    dev_per_class: int = 400,
 ) -> InstalledDocs:
     """Write one text file a package into `corpus`, and train.tsv and dev.tsv of the task into `task`.
 
     A document is a module, a line a paragraph; a blank line ends a document. A paragraph that several
-    modules or packages share is kept once, and is in no task.
+    modules or packages share is kept once.
+
+    The task is word order: half of the paragraphs are "written" as they are, the others "shuffled", all words
+    but the first and the last. So counts of words, the length, the capital at the start and the full stop at
+    the end tell nothing. `train_per_class` and `dev_per_class` are the most that a class gets.
     """
     seen: set[str] = set()
-    rows: dict[str, list[str]] = {"train": [], "dev": []}
+    texts: dict[str, list[str]] = {"train": [], "dev": []}
     num_bytes = 0
     for package in packages:
         documents, held, taken = [], [], 0
@@ -115,16 +119,25 @@ def write_installed_docs(
         text = "\n\n".join("\n".join(document) for document in documents) + "\n"
         durable.write_text(corpus / f"{package}.txt", text)
         num_bytes += len(text.encode())
-        trained = [paragraph for document in documents for paragraph in document]
-        rows["train"] += _examples(trained, package, train_per_package)
-        rows["dev"] += _examples(held, package, dev_per_package)
+        texts["train"] += [paragraph for document in documents for paragraph in document]
+        texts["dev"] += held
+    rows = {
+        "train": _examples(texts["train"], 2 * train_per_class),
+        "dev": _examples(texts["dev"], 2 * dev_per_class),
+    }
     for split, lines in rows.items():
-        durable.write_text(
-            task / f"{split}.tsv", "\n".join(["text\tlabel", *sorted(lines, key=_hash)]) + "\n"
-        )
+        durable.write_text(task / f"{split}.tsv", "\n".join(["text\tlabel", *lines]) + "\n")
     return InstalledDocs(num_bytes, len(rows["train"]), len(rows["dev"]))
 
 
-def _examples(texts: Sequence[str], package: str, most: int) -> list[str]:
-    fitting = [text for text in texts if len(text) <= _MAX_TASK_CHARS]
-    return [f"{text}\t{package}" for text in sorted(fitting, key=_hash)[:most]]
+def _examples(texts: Sequence[str], most: int) -> list[str]:
+    """Every second of the texts "shuffled", which have no order of their own; as many of both labels."""
+    fitting = sorted((text for text in texts if len(text) <= _MAX_TASK_CHARS), key=_hash)[:most]
+    pairs = zip(fitting[::2], fitting[1::2], strict=False)
+    return [line for one, other in pairs for line in (f"{one}\twritten", f"{_shuffled(other)}\tshuffled")]
+
+
+def _shuffled(text: str) -> str:
+    first, *inner, last = text.split()
+    keys = {place: _hash(f"{place} {text}") for place in range(len(inner))}
+    return " ".join([first, *(inner[place] for place in sorted(keys, key=keys.__getitem__)), last])

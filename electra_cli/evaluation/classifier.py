@@ -57,6 +57,14 @@ class ClsHead(Head):
             self.bias.zero_()
 
 
+class MeanHead(ClsHead):
+    """The same on the mean of the states: dropout, one linear layer."""
+
+    def forward(self, hidden_BSD: Tensor, piece_BS: Tensor) -> Tensor:
+        """Outputs [B, C]: logits, or one scaled score."""
+        return F.linear(self.dropout(mean_pooled(hidden_BSD, piece_BS)), self.weight, self.bias)
+
+
 class SwishGlu(nn.Module):
     """Linear(H, 2H) cut in two: a · SiLU(b)."""
 
@@ -103,6 +111,7 @@ class MeanSwishGluHead(Head):
 
 HEADS: Mapping[HeadName, Callable[[int, int, float], Head]] = {
     "cls": ClsHead,
+    "mean": MeanHead,
     "mean-swishglu": MeanSwishGluHead,
 }
 """By the name in a protocol; made from hidden size, number of outputs and dropout."""

@@ -13,10 +13,10 @@ _USE = {
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModel.from_pretrained("FOLDER")
 hidden = model(**tokenizer("some text", return_tensors="pt")).last_hidden_state""",
-    "discriminator": """from transformers import AutoTokenizer, ElectraForPreTraining
+    "discriminator": """from transformers import AutoTokenizer, CLASS
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = ElectraForPreTraining.from_pretrained("FOLDER")
+model = CLASS.from_pretrained("FOLDER")
 logits = model(**tokenizer("some text", return_tensors="pt")).logits  # above 0: replaced""",
     "generator": """from transformers import pipeline
 
@@ -25,10 +25,18 @@ fill("some [MASK] text")""",
 }
 
 
-def model_card(kind: str, facts: ModelFacts) -> str:
-    """Markdown with a YAML head; `kind` is the folder's name: encoder, discriminator or generator."""
+def model_card(kind: str, architecture: str, facts: ModelFacts) -> str:
+    """Markdown with a YAML head; `kind` is the folder's name: encoder, discriminator or generator.
+
+    `architecture` is the class of transformers that loads it.
+    """
     parts = [_head(kind, facts), f"# {facts.name} ({kind})", _summary(kind, facts)]
-    parts += ["## Use", "```python\n" + _USE[kind] + "\n```", "## Training", _training(facts)]
+    parts += [
+        "## Use",
+        "```python\n" + _USE[kind].replace("CLASS", architecture) + "\n```",
+        "## Training",
+        _training(facts),
+    ]
     if facts.data:
         parts += ["## Data", _data(facts.data)]
     if facts.scores:
@@ -74,7 +82,7 @@ def _summary(kind: str, facts: ModelFacts) -> str:
         f"{what} Pre-trained with electra-cli, objective `{facts.objective}`, recipe `{facts.recipe}`, "
         f"{facts.step:,} of {facts.steps:,} steps, {facts.tokens:,} tokens.\n\n"
         f"Positions 0 to {facts.sequence_length - 1} were trained (`model_max_length` = "
-        f"{facts.sequence_length}); the position table may hold more rows, which are untrained."
+        f"{facts.sequence_length}); what the model takes beyond them is untrained."
     )
 
 

@@ -29,6 +29,8 @@ class ExportReport:
     """What was written and what the self-check saw."""
 
     folder: Path
+    classes: Mapping[str, str]
+    """The class of transformers that loads each folder."""
     num_bytes: Mapping[str, int]
     """Size of each folder's weights."""
     differences: Mapping[str, float]
@@ -70,7 +72,7 @@ def export_model(
                     model_type=str(content.config["model_type"]),
                     model_max_length=facts.sequence_length,
                 )
-                durable.write_text(folder / kind / "README.md", model_card(kind, facts))
+                durable.write_text(folder / kind / "README.md", model_card(kind, content.architecture, facts))
                 progress.advance(note=kind)
             report = {} if not_checked else _checked(exports, vocabulary, facts, folder)
             sizes = {kind: (folder / kind / "model.safetensors").stat().st_size for kind in exports}
@@ -81,6 +83,7 @@ def export_model(
     assert isinstance(differences, dict)
     return ExportReport(
         folder=out,
+        classes={kind: content.architecture for kind, content in exports.items()},
         num_bytes=sizes,
         differences=differences,
         example=str(report.get("example", "")),

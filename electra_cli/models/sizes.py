@@ -130,6 +130,14 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         )
     if model.backbone == "modern":
         _check_modern(size)
+    elif model.local_window != Model().local_window:
+        message = f"model.local_window = {model.local_window}, and {model.backbone!r} has no local layers"
+        raise ProjectError(
+            message,
+            problems=(Problem("model.local_window", message),),
+            key="model.local_window",
+            hint='leave it out, or choose model.backbone = "modern"',
+        )
     return EncoderConfig(
         vocab_size=vocab_size,
         num_layers=size.num_layers,
@@ -145,6 +153,7 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         init_std=model.init_std,
         padding_id=padding_id,
         backbone=model.backbone,
+        local_window=model.local_window,
     )
 
 

@@ -1,6 +1,6 @@
 """One run: the head, the loss, and what happens when a run goes wrong."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import torch
 from evaluation_cases import make_project, pair_of, request, tsv, write, write_model
 
-from electra_cli.evaluation.classifier import Classifier
+from electra_cli.evaluation.classifier import HEADS, Classifier
 from electra_cli.evaluation.encoding import encode, gather
 from electra_cli.evaluation.finetune import Recipe, answer, batch_loss, fine_tune, num_steps
 from electra_cli.evaluation.glue import evaluate, load_setup
@@ -20,6 +20,7 @@ from electra_cli.evaluation.sources import TaskData, load_task
 from electra_cli.evaluation.task_runs import prepare, run_seed
 from electra_cli.evaluation.tasks import GLUE
 from electra_cli.progress import Silent
+from electra_cli.settings_protocols import ELECTRA, ELECTRA_MEAN, PROTOCOLS
 
 
 def recipe(learning_rate: float, epochs: int = 3) -> Recipe:
@@ -73,6 +74,20 @@ def test_case_E04_the_loss_never_broadcasts_a_column_against_a_row() -> None:
     assert batch_loss(output_B1, target_B, is_regression=True).item() == 2.0
     with pytest.raises(AssertionError):
         batch_loss(output_B1.squeeze(1), target_B, is_regression=True)
+
+
+def test_protocol_electra_mean_classifies_the_mean_of_the_real_states() -> None:
+    head = HEADS[PROTOCOLS["electra-mean"].head](3, 2, 0.0)
+    state_BSD = torch.arange(12.0).view(1, 4, 3)
+    # The last token is padding.
+    output_BC = head(state_BSD, torch.tensor([[1, 1, 1, 0]]))
+    mean_D = torch.tensor([3.0, 4.0, 5.0])
+    expected_C = (head.weight.double() @ mean_D.double()).float()
+    torch.testing.assert_close(output_BC[0], expected_C)
+    assert [f.name for f in fields(ELECTRA) if getattr(ELECTRA, f.name) != getattr(ELECTRA_MEAN, f.name)] == [
+        "name",
+        "head",
+    ]
 
 
 def test_case_E05_a_model_that_learns_nothing_is_marked_with_the_reason() -> None:

@@ -158,7 +158,7 @@ def test_a_card_tells_the_facts_and_stays_yaml() -> None:
         heldout={"losses.mlm": 4.56789},
         scores=[Score(task="sst2", metric="accuracy", value=0.8125, num_runs=5, statistic="median")],
     )
-    card = model_card("encoder", facts)
+    card = model_card("encoder", "ElectraModel", facts)
     head = card.split("---\n")[1]
     assert card.startswith("---\n") and r'"evil: \"name\"\n---"' in head
     for expected in (
@@ -172,4 +172,7 @@ def test_a_card_tells_the_facts_and_stays_yaml() -> None:
     ):
         assert expected in card, expected
     assert "<b>" not in card
+    assert "ModernBertForTokenClassification.from_pretrained" in model_card(
+        "discriminator", "ModernBertForTokenClassification", facts
+    )
     torch.testing.assert_close(0.8125, float(head.split("value: ")[1].split()[0]))

@@ -218,6 +218,15 @@ def test_every_size_has_networks_that_fit_together(size: str) -> None:
     assert discriminator_config(settings(size=size, hidden_size=64, num_heads=2), 97, 0).embedding_size == 64
 
 
+def test_the_window_of_local_layers_is_the_projects_in_both_networks() -> None:
+    project = settings(size="toy", local_window=8)
+    assert discriminator_config(project, 97, 0).local_window == 8
+    assert generator_config(project, 97, 0).local_window == 8
+    assert discriminator_config(settings(size="toy"), 97, 0).local_window == 128
+    with pytest.raises(ProjectError, match=r"local_window = 8, and 'electra' has no local layers"):
+        discriminator_config(settings(backbone="electra", local_window=8), 97, 0)
+
+
 @pytest.mark.parametrize(
     ("model", "said"),
     [
