@@ -2,6 +2,9 @@
 
 Nothing else in the package opens a file for writing (a test reads the sources and keeps that).
 A reader never meets a half-written file or folder under a final name.
+
+What is written `private` is for its owner alone: files get the mode 0600, a folder made for them 0700,
+whatever the umask says. A folder that stood there keeps its mode.
 """
 
 import ctypes
@@ -77,14 +80,21 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _open(path: Path, mode: str, *, private: bool) -> IO[Any]:
+    """Open for writing, in a folder that is made where there is none."""
+    path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+    permissions = 0o600 if private else 0o666
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, permissions))
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
+def writing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """A binary file that appears under `path`, whole and synced, when the block ends without an error."""
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = _open(temporary, "wb", private=private)
         try:
-            with temporary.open("wb") as file:
+            with opened as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -94,20 +104,21 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         sync_folder(path.parent)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a whole file."""
-    with writing(path) as file:
+    with writing(path, private=private) as file:
         file.write(content)
 
 
-def write_text(path: Path, content: str) -> None:
+def write_text(path: Path, content: str, *, private: bool = False) -> None:
     """Write a whole UTF-8 file; line ends are kept as they are."""
-    write_bytes(path, content.encode("utf-8"))
+    write_bytes(path, content.encode("utf-8"), private=private)
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, *, private: bool = False) -> None:
     """Write one JSON document, strict (no NaN or infinity), keys in the given order."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, text, private=private)
 
 
 @contextmanager
@@ -203,15 +214,14 @@ def remove_leftovers(folder: Path) -> None:
 class AppendFile:
     """A log of lines that knows its length in bytes; a checkpoint notes it and a resume cuts to it."""
 
-    def __init__(self, path: Path, *, length: int | None = None) -> None:
+    def __init__(self, path: Path, *, length: int | None = None, private: bool = False) -> None:
         """Open for appending; `length` cuts the file to that many bytes first.
 
         `CorruptError` where the file holds fewer: bytes that were noted as written are gone.
         """
         self.path = path
         with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            self._file = _open(path, "ab", private=private)
             if length is not None:
                 if self._file.tell() < length:
                     actual = self._file.tell()
@@ -266,15 +276,14 @@ def sha256_file(path: Path, *, advance: Callable[[int], None] | None = None) -> 
 
 
 @contextmanager
-def locked(folder: Path, what: str) -> Iterator[None]:
+def locked(folder: Path, what: str, *, private: bool = False) -> Iterator[None]:
     """Hold the one writer's lock of `folder`; a second process is refused at once, naming the first.
 
     POSIX record locks end with the process that took them, whatever children it leaves behind.
     """
     path = folder / ".lock"
     with storage_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
+        file = _open(path, "a+", private=private)
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,7 +9,7 @@ from electra_cli.collaboration.address import check_address
 from electra_cli.collaboration.answers import Outcome, encoder_outcome
 from electra_cli.collaboration.asking import Asker
 from electra_cli.collaboration.cascade import Curve, curve
-from electra_cli.collaboration.endpoint import Endpoint, read_key
+from electra_cli.collaboration.endpoint import Endpoint, client_library, read_key
 from electra_cli.collaboration.fine_tuning import TrainingFile, write_training_files
 from electra_cli.collaboration.ledger import (
     REQUESTS,
@@ -24,12 +24,10 @@ from electra_cli.collaboration.reply import schema
 from electra_cli.collaboration.strategies import outcome
 from electra_cli.collaboration.tokens import load_counter, most_tokens
 from electra_cli.errors import InputError
-from electra_cli.pipeline_collaborate_data import (
-    open_encoder,
-)
+from electra_cli.pipeline_collaborate_data import open_encoder
 from electra_cli.pipeline_collaborate_plan import CollaborateRequest, Work, prepare, read_rows, wording_of
 from electra_cli.pipeline_collaborate_report import CollaborationReport, check_reference, finish
-from electra_cli.progress import Progress
+from electra_cli.progress import Progress, counted
 from electra_cli.project import Project
 
 ENCODER = "encoder"
@@ -52,6 +50,7 @@ class Estimate:
     output_tokens: int
     usd: float
     most_usd: float
+    """Where no question is asked again."""
 
 
 def estimate(project: Project, request: CollaborateRequest, progress: Progress) -> list[Estimate]:
@@ -103,9 +102,10 @@ def collaborate(project: Project, request: CollaborateRequest, progress: Progres
     check_reference(_reference(project, request), [ENCODER, *settings.strategies])
     # Before the encoder answers thousands of rows.
     read_key(address, settings.key_variable)
+    client_library()
     work = prepare(project, request, progress)
     endpoint = Endpoint(address, settings, work.answers.classes)
-    with durable.locked(work.folder, "electra collaborate"):
+    with durable.locked(work.folder, "electra collaborate", private=True):
         claim_folder(work.folder, work.facts, force=request.force)
         return _ask_and_finish(project, request, work, endpoint, progress, is_priced=is_priced)
 
@@ -151,6 +151,7 @@ def _ask_and_finish(
         for one in work.plans:
             answers = asker.ask(one.questions, progress, one.name)
             outcomes.append(outcome(one, answers, work.answers, is_priced=is_priced))
+            _tell_fallbacks(outcomes[-1], progress)
     finally:
         log.close()
         endpoint.close()
@@ -184,6 +185,16 @@ def _ask_and_finish(
         reference,
     )
     return replace(report, spent=budget.spent, num_requests=log.num_sent, is_priced=is_priced)
+
+
+def _tell_fallbacks(outcome: Outcome, progress: Progress) -> None:
+    if outcome.reasons:
+        why = ", ".join(f"{reason}: {number:,}" for reason, number in outcome.reasons)
+        progress.warning(
+            f"{outcome.name}: {outcome.count('fallback'):,} of {counted(outcome.num_calls, 'call')} took the "
+            f"encoder's label ({why})",
+            code="fallback",
+        )
 
 
 def _reference(project: Project, request: CollaborateRequest) -> str:

@@ -143,7 +143,11 @@ def split_place(spec: str) -> tuple[Path, str]:
         path = Path(":".join(parts[:end]))
         if path.exists():
             return path, ":".join(parts[end:])
-    raise InputError(f"there is no file {parts[0]}", path=parts[0], hint="FILE or FILE:COLUMN")
+    raise InputError(
+        f"there is no file or folder {parts[0]}",
+        path=parts[0],
+        hint="FILE or FILE:COLUMN; an encoder may be a folder that electra eval-glue --save-model wrote",
+    )
 
 
 def recorded_encoder(path: Path, column: str, classes: tuple[str, ...], name: str = "") -> EncoderAnswers:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from electra_cli.collaboration.answers import EncoderAnswers
 from electra_cli.collaboration.cascade import budget_threshold, quantile_threshold
+from electra_cli.collaboration.ledger import refuse_foreign
 from electra_cli.collaboration.prompts import STRATEGIES, Example, Wording
 from electra_cli.collaboration.retrieval import nearest
 from electra_cli.collaboration.strategies import Plan, Task, plan
@@ -65,6 +66,8 @@ def prepare(project: Project, request: CollaborateRequest, progress: Progress) -
     """Everything that needs no endpoint: data, the encoder's answers, the questions."""
     settings = project.settings.collaborate
     encoder = open_encoder(request.encoder, project)
+    folder = request.out or project.evaluate_dir / "collaborate" / encoder.name
+    refuse_foreign(folder)
     data = read_rows(request, encoder, request.data)
     if data.num_skipped:
         left = counted(data.num_skipped, "row")
@@ -98,7 +101,7 @@ def prepare(project: Project, request: CollaborateRequest, progress: Progress) -
         task=task,
         plans=tuple(plan(task, name, settings, threshold) for name in dict.fromkeys(settings.strategies)),
         facts=facts,
-        folder=request.out or project.evaluate_dir / "collaborate" / encoder.name,
+        folder=folder,
     )
 
 
@@ -173,6 +176,10 @@ def _examples(
         raise InputError(f"--examples {request.examples} {why}", path=request.examples)
     asked = set(data.rows.texts)
     clean = [n for n, text in enumerate(train.rows.texts) if text not in asked]
+    if not clean:
+        raise InputError(
+            f"every text of --examples {request.examples} is also to be classified", path=request.examples
+        )
     if len(clean) < len(train.rows):
         progress.message(
             f"{counted(len(train.rows) - len(clean), 'example')} left out: also to be classified"

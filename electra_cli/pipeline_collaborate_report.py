@@ -1,5 +1,6 @@
 """The end of a collaboration, live or replayed: figures judged, written, and drawn."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,11 @@ def finish(
     reference: str,
 ) -> CollaborationReport:
     """Judge the outcomes and write results.json, answers.tsv and report.html."""
-    check_reference(reference, [outcome.name for outcome in outcomes])
+    names = [outcome.name for outcome in outcomes]
+    check_reference(reference, names)
+    twice = [name for name, number in Counter(names).items() if number > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} stands for more than one strategy", hint="call one NAME=COLUMN")
     settings = project.settings
     results = judge(
         rows,

@@ -9,6 +9,7 @@ import numpy as np
 from electra_cli import durable
 from electra_cli.collaboration.answers import EncoderAnswers, Labels, Outcome, encoder_outcome
 from electra_cli.collaboration.cascade import Curve, cascade_of, curve, quantile_threshold
+from electra_cli.collaboration.ledger import refuse_foreign
 from electra_cli.errors import InputError, UsageError
 from electra_cli.pipeline_collaborate_data import (
     ColumnNames,
@@ -45,12 +46,15 @@ class ReplayRequest:
 
 def replay(project: Project, request: ReplayRequest) -> CollaborationReport:
     """Score recorded answers and the cascades of them; InputError for files that do not fit together."""
-    if not request.columns or len(request.validation) not in (0, len(request.encoder_columns)):
+    is_paired = len(request.validation) in (0, len(request.encoder_columns))
+    if not (request.columns and request.encoder_columns and is_paired):
         raise UsageError(
-            "a replay needs --replay-column, --encoder-column, and a --validation for each encoder",
+            "a replay needs --replay-column, --encoder-column, and none or a --validation for each encoder",
             hint="electra collaborate --replay FILE --replay-column COLUMN --encoder-column COLUMN "
             "--validation FILE:COLUMN",
         )
+    folder = request.out or project.evaluate_dir / "collaborate" / request.file.name.partition(".")[0]
+    refuse_foreign(folder)
     data = _rows(request)
     encoders = [
         _renamed(recorded_encoder(request.file, column, data.classes), name, data)
@@ -74,10 +78,9 @@ def replay(project: Project, request: ReplayRequest) -> CollaborationReport:
         "replay": {"source": str(request.file), "sha256": durable.sha256_file(request.file)},
         "data": {"source": str(data.path), "sha256": data.sha256},
     }
-    folder = request.out or project.evaluate_dir / "collaborate" / request.file.name.partition(".")[0]
     alone = {encoders[0].name: models[0]} if len(encoders) == 1 else {}
     reference = request.reference or outcomes[0].name
-    with durable.locked(folder, "electra collaborate"):
+    with durable.locked(folder, "electra collaborate", private=True):
         return finish(project, folder, data.rows, outcomes, encoders, curves, alone, facts, reference)
 
 

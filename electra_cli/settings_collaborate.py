@@ -64,7 +64,7 @@ class Collaborate(Settings):
     temperature: float = Field(0.0, ge=0, le=2)
     """Sampling temperature of the model."""
     max_tokens: Count = 64
-    """Longest answer in tokens."""
+    """Longest answer in tokens, the reasoning of models that reason included."""
     retries: CountOrZero = 2
     """Further requests after an answer outside the classes."""
     transport_retries: CountOrZero = 4
@@ -84,12 +84,14 @@ class Collaborate(Settings):
 
     @model_validator(mode="after")
     def _strategies_exist(self) -> "Collaborate":
-        for name in (*self.strategies, self.inside):
-            if name not in PROMPT_STRATEGIES and (name != "cascade" or name == self.inside):
-                raise ValueError(
-                    f"there is no strategy {name!r}; there are {', '.join(PROMPT_STRATEGIES)} and cascade, "
-                    "which asks with one of them"
-                )
+        known = ", ".join(PROMPT_STRATEGIES)
+        if self.inside not in PROMPT_STRATEGIES:
+            raise ValueError(f"inside = {self.inside!r}: a cascade asks with one of {known}")
+        if not self.strategies:
+            raise ValueError(f"strategies is empty; there are {known} and cascade")
+        for name in self.strategies:
+            if name not in (*PROMPT_STRATEGIES, "cascade"):
+                raise ValueError(f"there is no strategy {name!r}; there are {known} and cascade")
         return self
 
     def price_of(self, model: str) -> Price | None:

@@ -270,3 +270,32 @@ def test_a_free_lock_names_nobody(tmp_path: Path) -> None:
     with durable.locked(tmp_path, "electra test"):
         assert f"pid {os.getpid()}" in (tmp_path / ".lock").read_text()
     assert (tmp_path / ".lock").read_text() == ""
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_is_private_is_its_owners_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        durable.write_json(tmp_path / "a" / "b" / "x.json", {}, private=True)
+        durable.AppendFile(tmp_path / "a" / "b" / "log", private=True).close()
+        with durable.locked(tmp_path / "a" / "c", "a test", private=True):
+            durable.write_text(tmp_path / "a" / "open.txt", "")
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "a" / "b", tmp_path / "a" / "c"]
+    files = [path for folder in folders for path in folder.iterdir()]
+    assert [mode_of(path) for path in folders] == [0o700, 0o700]
+    assert [mode_of(path) for path in files] == [0o600] * 3
+    assert mode_of(tmp_path / "a") == 0o777 & ~umask
+    assert mode_of(tmp_path / "a" / "open.txt") == 0o666 & ~umask
+
+
+def test_a_folder_that_stood_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o755)
+    (tmp_path / "out").chmod(0o755)
+    durable.write_text(tmp_path / "out" / "x", "", private=True)
+    assert (mode_of(tmp_path / "out"), mode_of(tmp_path / "out" / "x")) == (0o755, 0o600)

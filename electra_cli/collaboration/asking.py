@@ -162,6 +162,8 @@ class Asker:
                 num_outside += total.label is None
                 is_final = total.label is not None or num_outside > self._settings.retries
                 messages = reminded(question.messages, self._wording)
+            elif failure.is_understood:
+                is_final = False
             elif is_constrained and not failure.may_retry and self._settings.constrain == "auto":
                 # Perhaps it is the schema that this endpoint does not know.
                 is_constrained, is_final = False, False

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from electra_cli.collaboration.address import Address
 from electra_cli.collaboration.prompts import Message
@@ -35,7 +35,13 @@ class RequestFailedError(Exception):
     """A request that brought no reply, and what to make of it."""
 
     def __init__(
-        self, reason: str, *, may_be_billed: bool, may_retry: bool, wait_seconds: float = 0.0
+        self,
+        reason: str,
+        *,
+        may_be_billed: bool,
+        may_retry: bool,
+        wait_seconds: float = 0.0,
+        is_understood: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -44,6 +50,8 @@ class RequestFailedError(Exception):
         self.may_retry = may_retry
         self.wait_seconds = wait_seconds
         """What the server asked for; 0: nothing."""
+        self.is_understood = is_understood
+        """The endpoint knows from it how to ask: the same question may go again at once."""
 
 
 class Endpoint:
@@ -51,16 +59,13 @@ class Endpoint:
 
     def __init__(self, address: Address, settings: Collaborate, classes: Sequence[str]) -> None:
         """Reads the key from the environment; InputError where it or the client library is missing."""
-        try:
-            import openai
-        except ImportError as error:
-            raise InputError(
-                "the client for language models is not installed", hint="pip install 'electra-cli[llm]'"
-            ) from error
+        openai = client_library()
         # At lower levels the library logs what it sends and receives.
         logging.getLogger("openai").setLevel(logging.WARNING)
         self._settings = settings
         self._schema = schema(classes)
+        # Models that reason take the second name alone, most servers know only the first.
+        self._limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
         self._openai = openai
         self._client = openai.OpenAI(
             api_key=read_key(address, settings.key_variable),
@@ -85,7 +90,8 @@ class Endpoint:
         """Send one chat. RequestFailedError for what may pass, InputError for what stays wrong."""
         openai = self._openai
         chat = [{"role": message.role, "content": message.content} for message in messages]
-        options: dict[str, Any] = {}
+        limit_name = self._limit_name
+        options: dict[str, Any] = {limit_name: self._settings.max_tokens}
         if constrained:
             form = {"name": ANSWER_KEY, "strict": True, "schema": self._schema}
             options["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -95,22 +101,29 @@ class Endpoint:
                 model=self._settings.model,
                 messages=cast(Any, chat),
                 temperature=self._settings.temperature,
-                max_tokens=self._settings.max_tokens,
                 **options,
             )
-        except openai.APITimeoutError:
-            raise _failed("timed out", may_be_billed=True, may_retry=True) from None
         except openai.APIStatusError as error:
-            raise self._refused(error.status_code, error.response.headers, _code(error.body)) from None
-        except openai.OpenAIError:
-            raise _failed("connection cut", may_be_billed=True, may_retry=True) from None
+            if error.status_code == 400 and limit_name == "max_tokens" and _wants_other_limit(error.body):
+                self._limit_name = "max_completion_tokens"
+                reason = "refused max_tokens (400)"
+                raise RequestFailedError(
+                    reason, may_be_billed=False, may_retry=False, is_understood=True
+                ) from None
+            raise self._refused(error.status_code, error.response.headers, error.body) from None
+        except openai.OpenAIError as error:
+            if _is_unconnected(error):
+                raise RequestFailedError("no connection", may_be_billed=False, may_retry=True) from None
+            is_late = isinstance(error, openai.APITimeoutError)
+            reason = "timed out" if is_late else "connection cut"
+            raise RequestFailedError(reason, may_be_billed=True, may_retry=True) from None
         return _read(response.content)
 
     def close(self) -> None:
         """Give the connections back."""
         self._client.close()
 
-    def _refused(self, status: int, headers: Mapping[str, str], code: str) -> Exception:
+    def _refused(self, status: int, headers: Mapping[str, str], body: object) -> Exception:
         variable = self._settings.key_variable
         if status in (401, 403):
             return InputError(
@@ -124,23 +137,41 @@ class Endpoint:
                 key="collaborate.model",
                 hint=f"collaborate.base_url = {self._settings.base_url}",
             )
-        if status == 429 and code == "insufficient_quota":
+        if status == 400 and _named(body, "param") == "temperature":
+            return InputError(
+                f"{self._settings.model} takes no temperature of {self._settings.temperature:g} (400)",
+                key="collaborate.temperature",
+                hint="models that reason take 1 alone: -s collaborate.temperature=1, and "
+                "collaborate.max_tokens with room for the reasoning",
+            )
+        if status == 429 and _named(body, "code") == "insufficient_quota":
             return InputError(
                 "the endpoint says that the account's quota is used up (429)",
                 hint="answers so far are kept: the same command goes on when there is quota",
             )
         if status == 429 or status >= 500 or status in (408, 409):
             reason = "rate limit (429)" if status == 429 else f"server error ({status})"
-            return _failed(reason, may_be_billed=False, may_retry=True, wait_seconds=_wait(headers))
-        return _failed(f"refused ({status})", may_be_billed=False, may_retry=False)
+            return RequestFailedError(
+                reason, may_be_billed=False, may_retry=True, wait_seconds=_wait(headers)
+            )
+        return RequestFailedError(f"refused ({status})", may_be_billed=False, may_retry=False)
 
 
-def _failed(
-    reason: str, *, may_be_billed: bool, may_retry: bool, wait_seconds: float = 0.0
-) -> RequestFailedError:
-    return RequestFailedError(
-        reason, may_be_billed=may_be_billed, may_retry=may_retry, wait_seconds=wait_seconds
-    )
+def client_library() -> Any:
+    """The `openai` package; InputError where it is not installed."""
+    try:
+        import openai
+    except ImportError as error:
+        raise InputError(
+            "the client for language models is not installed", hint="pip install 'electra-cli[llm]'"
+        ) from error
+    return openai
+
+
+def _is_unconnected(error: Exception) -> bool:
+    """Whether nothing was sent at all: no such host, nobody there, no certificate to trust."""
+    # By name: which package carries the library's requests differs from version to version.
+    return type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout")
 
 
 def read_key(address: Address, variable: str) -> str:
@@ -166,16 +197,21 @@ def _wait(headers: Mapping[str, str]) -> float:
     return min(60.0, seconds) if seconds > 0 else 0.0
 
 
-def _code(body: object) -> str:
-    found = body.get("code") if isinstance(body, Mapping) else None
+def _named(body: object, name: Literal["code", "param", "message"]) -> str:
+    found = body.get(name) if isinstance(body, Mapping) else None
     return found if isinstance(found, str) else ""
+
+
+def _wants_other_limit(body: object) -> bool:
+    """Whether an error is about `max_tokens`; servers that fill in no `param` say so in words."""
+    return _named(body, "param") == "max_tokens" or "max_completion_tokens" in _named(body, "message")
 
 
 def _read(content: bytes) -> Reply:
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        raise _failed("reply is no JSON", may_be_billed=True, may_retry=True) from None
+        raise RequestFailedError("reply is no JSON", may_be_billed=True, may_retry=True) from None
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = usage if isinstance(usage, dict) else {}
     input_tokens, output_tokens = (_count(counts.get(f"{kind}_tokens")) for kind in ("prompt", "completion"))
@@ -186,7 +222,9 @@ def _read(content: bytes) -> Reply:
     if isinstance(message, dict) and message.get("refusal"):
         return Reply("", "model refused", input_tokens, output_tokens)
     if not isinstance(text, str) or not text.strip():
-        return Reply("", "empty answer", input_tokens, output_tokens)
+        is_cut = isinstance(first, dict) and first.get("finish_reason") == "length"
+        reason = "no answer within max_tokens" if is_cut else "empty answer"
+        return Reply("", reason, input_tokens, output_tokens)
     return Reply(text, "", input_tokens, output_tokens)
 
 

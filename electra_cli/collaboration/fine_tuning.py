@@ -56,7 +56,7 @@ def write_training_files(
     for variant in variants:
         path = folder / f"{variant}.jsonl"
         num_tokens = size = 0
-        with durable.writing(path) as file:
+        with durable.writing(path, private=True) as file:
             for chat in _chats(variant, wording, rows, gold):
                 line = json.dumps({"messages": [{"role": m.role, "content": m.content} for m in chat]}) + "\n"
                 size += file.write(line.encode())

@@ -19,6 +19,8 @@ from electra_cli.settings_collaborate import Price
 REQUESTS = "requests.jsonl"
 TASK = "task.json"
 _FORMAT = 1
+_MARKS = {".lock", TASK, "FT.jsonl", "FT-M.jsonl", "FT-L.jsonl"}
+_OURS = _MARKS | {REQUESTS, "results.json", "answers.tsv", "report.html"}
 
 
 def usd(price: Price | None, input_tokens: int, output_tokens: int) -> float:
@@ -78,7 +80,7 @@ class RequestLog:
     def __init__(self, path: Path, kept: Kept) -> None:
         self.num_sent = 0
         self._lock = threading.Lock()
-        self._file = durable.AppendFile(path, length=kept.length)
+        self._file = durable.AppendFile(path, length=kept.length, private=True)
 
     def begin(self, key: str, most: float) -> None:
         """A request is about to leave."""
@@ -127,9 +129,9 @@ def read_requests(path: Path) -> Kept:
                 spent += float(entry["usd"])
                 if "label" in entry:
                     answers[entry["end"]] = _answer(entry)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptError(
-                f"{path} line {number} is not what electra wrote: {error!r}",
+                f"{path} line {number} is not what electra wrote",
                 path=path,
                 line=number,
                 hint="--force begins anew, and asks (and pays) again",
@@ -162,6 +164,22 @@ def _whole(entry: Mapping[str, object], name: str) -> int:
     return value
 
 
+def refuse_foreign(folder: Path) -> None:
+    """InputError where the folder holds anything that collaborate did not write; nothing is changed."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder", path=folder, hint="--out names another")
+    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(durable.TEMPORARY_PREFIX)}
+    foreign = sorted(names - _OURS if names & _MARKS else names)
+    if foreign:
+        raise InputError(
+            f"{folder} holds files that electra collaborate did not write: {', '.join(foreign[:5])}",
+            path=folder,
+            hint="--out names another folder; nothing was changed",
+        )
+
+
 def claim_folder(folder: Path, facts: Mapping[str, object], *, force: bool) -> None:
     """Make `folder` the place of this task, or refuse one that holds the answers of another.
 
@@ -171,13 +189,14 @@ def claim_folder(folder: Path, facts: Mapping[str, object], *, force: bool) -> N
     path = folder / TASK
     wanted = {"format": _FORMAT, **facts}
     if path.is_file() and not force:
+        damaged = CorruptError(f"{path} is not what electra wrote", path=path, hint="--force begins anew")
         try:
             found = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise CorruptError(
-                f"{path} is not what electra wrote: {error}", path=path, hint="--force begins anew"
-            ) from error
-        different = _differences(found if isinstance(found, dict) else {}, wanted)
+        except (ValueError, RecursionError) as error:
+            raise damaged from error
+        if not isinstance(found, dict):
+            raise damaged
+        different = _differences(found, wanted)
         if different:
             raise InputError(
                 f"{folder} holds the answers of another task:\n" + "\n".join(different),
@@ -187,7 +206,7 @@ def claim_folder(folder: Path, facts: Mapping[str, object], *, force: bool) -> N
         return
     if force:
         (folder / REQUESTS).unlink(missing_ok=True)
-    durable.write_json(path, wanted)
+    durable.write_json(path, wanted, private=True)
 
 
 def _differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> Sequence[str]:

@@ -163,8 +163,9 @@ def _turned(one: Comparison) -> Comparison:
     return Comparison(
         first=one.second,
         second=one.first,
-        difference=-one.difference,
-        interval=Interval(-one.interval.high, -one.interval.low),
+        # Less than 0, so that no difference is none and not "-0".
+        difference=0.0 - one.difference,
+        interval=Interval(0.0 - one.interval.high, 0.0 - one.interval.low),
         mcnemar=McNemar(
             only_first=test.only_second,
             only_second=test.only_first,

@@ -21,7 +21,7 @@ def write_results(folder: Path, results: Results, facts: Mapping[str, object]) -
         "comparisons": [_comparison(one) for one in results.comparisons],
         "curves": [_curve(one) for one in results.curves],
     }
-    durable.write_json(folder / JSON_NAME, content)
+    durable.write_json(folder / JSON_NAME, content, private=True)
 
 
 def write_answers(
@@ -41,7 +41,7 @@ def write_answers(
         header += [outcome.name, f"{outcome.name}:status"]
         columns += [[classes[label] for label in outcome.label_N], outcome.status_N.tolist()]
     lines = ["\t".join(_cell(cell) for cell in line) for line in (header, *zip(*columns, strict=True))]
-    durable.write_text(folder / ANSWERS_NAME, "\n".join(lines) + "\n")
+    durable.write_text(folder / ANSWERS_NAME, "\n".join(lines) + "\n", private=True)
 
 
 def _cell(text: str) -> str:

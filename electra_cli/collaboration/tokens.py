@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from electra_cli.collaboration.prompts import Message
-from electra_cli.errors import CorruptError, InputError
+from electra_cli.data.tokenizer_file import read_tokenizer
 
 BYTES_PER_TOKEN = 4.0
 """English text, the providers' rule of thumb; other languages need more tokens."""
@@ -56,18 +56,4 @@ def most_tokens(messages: Sequence[Message], extra: str = "") -> int:
 
 def load_counter(path: Path | None) -> TokenCounter:
     """The counter of a tokenizer.json; `None`: estimates."""
-    if path is None:
-        return TokenCounter()
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}", path=path, key="collaborate.tokenizer"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise CorruptError(f"{path} is not UTF-8: {error}", path=path) from error
-    try:
-        return TokenCounter(Tokenizer.from_str(text))
-    # The library raises plain Exception, and nothing narrower, for content that it cannot read.
-    except Exception as error:
-        raise CorruptError(f"{path} is no readable tokenizer: {error}", path=path) from error
+    return TokenCounter(None if path is None else read_tokenizer(path, key="collaborate.tokenizer"))

@@ -16,8 +16,18 @@ if TYPE_CHECKING:
 
 Names = list[str] | None
 
+_ONLY_REPLAY = ("replay_column", "encoder_column", "compare", "quantile")
+_NOT_IN_REPLAY = (
+    *("encoder", "examples", "text", "label", "classes", "strategy", "limit", "dry_run", "max_usd"),
+    *("allow_upload", "fine_tuning", "force"),
+)
+_NOT_IN_FINE_TUNING = (
+    *("validation", "examples", "strategy", "dry_run", "max_usd", "allow_upload", "reference", "force"),
+)
+
 
 def collaborate(
+    context: typer.Context,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FILE", help="Texts to classify, with or without labels.")
     ] = None,
@@ -85,6 +95,7 @@ def collaborate(
     from electra_cli.project import load_project
 
     with open_screen("collaborate", output) as screen, sigterm_stops("answers so far are kept"):
+        _refuse_idle(context, is_replay=replay is not None, is_fine_tuning=fine_tuning)
         chosen = [f"collaborate.strategies={_listed(strategy)}"] if strategy else []
         loaded = load_project(project, [*(sets or []), *chosen])
         if replay is not None:
@@ -96,6 +107,8 @@ def collaborate(
                 "collaborate needs --data and --encoder, or --replay",
                 hint="electra collaborate --data FILE --encoder DIR --dry-run",
             )
+        if validation is not None and len(validation) > 1:
+            raise UsageError("--validation is given once, but for --replay with several encoders")
         request = CollaborateRequest(
             data=data,
             encoder=encoder,
@@ -121,6 +134,22 @@ def collaborate(
             _show(screen, run(loaded, request, screen))
 
 
+def _refuse_idle(context: typer.Context, *, is_replay: bool, is_fine_tuning: bool) -> None:
+    """UsageError for an option that the chosen way would leave without effect."""
+    from electra_cli.errors import UsageError
+
+    way, idle = "without --replay", _ONLY_REPLAY
+    if is_replay:
+        way, idle = "with --replay", _NOT_IN_REPLAY
+    elif is_fine_tuning:
+        way, idle = "with --fine-tuning", (*_ONLY_REPLAY, *_NOT_IN_FINE_TUNING)
+    for name in idle:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} has no effect {way}", hint=f"leave {option} out")
+
+
 def _listed(texts: list[str]) -> list[str]:
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
@@ -140,8 +169,10 @@ def _replay(
 
     try:
         wanted = tuple(float(text) for text in _listed([quantiles]))
-    except ValueError as error:
-        raise UsageError(f"--quantile {quantiles}: numbers from 0 to 1", hint="--quantile .1,.2") from error
+    except ValueError:
+        wanted = (-1.0,)
+    if not all(0 <= quantile <= 1 for quantile in wanted):
+        raise UsageError(f"--quantile {quantiles}: numbers from 0 to 1", hint="--quantile .1,.2")
     models, encoders, validation, compared = (tuple(names or ()) for names in columns)
     request = ReplayRequest(
         file=file,
@@ -191,7 +222,7 @@ def _dry_run(screen: Screen, project: "Project", request: "CollaborateRequest") 
     screen.table(
         f"what would be sent to {settings.base_url} for {settings.model}; nothing was"
         + ("" if settings.tokenizer else "; tokens estimated from bytes"),
-        ("strategy", "calls", "kept", "input tokens", "output tokens", "USD", "USD at most"),
+        ("strategy", "calls", "kept", "input tokens", "output tokens", "USD", "USD at most, asked once"),
         [
             (
                 e.name,
@@ -208,7 +239,9 @@ def _dry_run(screen: Screen, project: "Project", request: "CollaborateRequest") 
     total, most = (sum(values) for values in zip(*((e.usd, e.most_usd) for e in found), strict=True))
     calls = sum(e.calls - e.kept for e in found)
     price = (
-        f"about ${total:.4f}, at most ${most:.4f}" if is_priced else "no price known: [[collaborate.price]]"
+        f"about ${total:.4f}, at most ${most:.4f} if nothing is asked twice; --max-usd sets a limit"
+        if is_priced
+        else "no price known: [[collaborate.price]]"
     )
     screen.result(
         {"calls": calls, "usd": total if is_priced else None, "most_usd": most if is_priced else None},

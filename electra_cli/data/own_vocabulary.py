@@ -1,12 +1,12 @@
 """An own vocabulary, named by `vocab.path`: a vocab.txt or a tokenizer.json."""
 
-import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from electra_cli.data.tokenizer_file import read_utf8, tokenizer_of
 from electra_cli.data.tokenizer_parts import SPECIAL_PIECES, wordpiece
-from electra_cli.errors import CorruptError, InputError
+from electra_cli.errors import InputError
 from electra_cli.settings import Vocab
 
 
@@ -33,15 +33,7 @@ def read_own(path: Path, settings: Vocab) -> Tokenizer:
     A tokenizer.json brings its cleaning along; a vocab.txt (one WordPiece a line, `\\n` or `\\r\\n`) is used
     with the project's cleaning. `InputError` names missing special pieces, empty and repeated lines.
     """
-    try:
-        text = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise CorruptError(
-            f"{path}: the byte at byte offset {error.start:,} is not valid UTF-8",
-            path=path,
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", path=path) from error
+    text = read_utf8(path, key="vocab.path")
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return _from_json(text, path)
     return wordpiece(_pieces(text, path), settings.model_copy(update={"kind": "wordpiece"}))
@@ -73,19 +65,7 @@ def _pieces(text: str, path: Path) -> list[str]:
 
 
 def _from_json(text: str, path: Path) -> Tokenizer:
-    damaged = CorruptError(f"{path} is no tokenizer of the tokenizers library", path=path)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise damaged from error
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        raise damaged
-    try:
-        tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # The library raises nothing narrower than Exception itself.
-        raise CorruptError(f"{path} is no tokenizer of the tokenizers library: {error}", path=path) from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = tokenizer_of(text, path)
     ids = sorted(tokenizer.get_vocab(with_added_tokens=True).values())
     if ids != list(range(len(ids))):
         raise InputError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from electra_cli.data.tokenizer_file import read_tokenizer
 from electra_cli.data.tokenizer_parts import SPECIAL_PIECES
 from electra_cli.data.vocabulary_manifest import read_manifest
 from electra_cli.durable import sha256_file
@@ -103,11 +104,7 @@ def load_vocabulary(folder: Path) -> Vocabulary:
                 hint="electra build-vocab --force builds it again; shards and runs keep to the old one",
             )
     path = folder / "tokenizer.json"
-    tokenizer = Tokenizer.from_file(str(path))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    # Not saved in tokenizer.json: without it "[SEP]" in raw text would become a separator.
-    tokenizer.encode_special_tokens = True
+    tokenizer = read_tokenizer(path)
     padding, unknown, cls, sep, mask = special_ids(tokenizer, path)
     return Vocabulary(
         folder,

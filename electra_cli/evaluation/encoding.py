@@ -16,7 +16,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor
 
 from electra_cli import keyed
-from electra_cli.errors import CorruptError, InputError
+from electra_cli.data.tokenizer_file import read_tokenizer
+from electra_cli.errors import InputError
 from electra_cli.evaluation.examples import Examples
 from electra_cli.models.folder_files import read_json
 
@@ -68,9 +69,6 @@ def load_text_encoder(folder: Path) -> TextEncoder:
     Text that spells a special piece stays text.
     """
     tokenizer = _load_tokenizer(folder)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True
     names = _special_names(folder)
     ids: dict[str, int] = {}
     for kind in ("cls_token", "sep_token", "pad_token"):
@@ -95,12 +93,7 @@ def load_text_encoder(folder: Path) -> TextEncoder:
 def _load_tokenizer(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
-        try:
-            text = path.read_bytes().decode("utf-8")
-            return Tokenizer.from_str(text)
-        # The library raises plain Exception, and nothing narrower, for content that it cannot read.
-        except Exception as error:
-            raise CorruptError(f"{path} is no readable tokenizer: {error}", path=path) from error
+        return read_tokenizer(path)
     path = folder / "vocab.txt"
     if not path.is_file():
         raise InputError(f"{folder} holds neither tokenizer.json nor vocab.txt", path=folder)
@@ -111,6 +104,7 @@ def _load_tokenizer(folder: Path) -> Tokenizer:
     tokenizer = Tokenizer(WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.encode_special_tokens = True
     return tokenizer
 
 

@@ -68,11 +68,16 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step") -
     parts.append(f'<text x="{label_x}" y="{label_y}" text-anchor="end">{safe(x_label)}</text>')
     for number, line in enumerate(drawn):
         places = [at(x, y) for x, y in line.points]
+        # Shown under the pointer: with many series the colours repeat.
+        pointed = f"<title>{safe(line.name)} {short(line.points[-1][1])}</title>"
         if line.is_dotted or len(places) == 1:
-            parts += [f'<circle class="c{number % 6}" cx="{x}" cy="{y}" r="2.6"/>' for x, y in places]
+            parts += [
+                f'<circle class="c{number % 6}" cx="{x}" cy="{y}" r="2.6">{pointed}</circle>'
+                for x, y in places
+            ]
         else:
             path = " ".join(f"{x},{y}" for x, y in places)
-            parts.append(f'<polyline class="c{number % 6}" points="{path}"/>')
+            parts.append(f'<polyline class="c{number % 6}" points="{path}">{pointed}</polyline>')
     parts.append("</svg>")
     legend = " ".join(
         f'<span class="k{number % 6}">{safe(line.name)} {short(line.points[-1][1])}</span>'

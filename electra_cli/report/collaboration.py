@@ -8,7 +8,7 @@ from electra_cli import durable
 from electra_cli.report.chart import Series, line_chart
 from electra_cli.report.page import document
 from electra_cli.report.reading import Record, read_object
-from electra_cli.report.text import table
+from electra_cli.report.text import safe, table
 
 NAME = "report.html"
 
@@ -16,7 +16,9 @@ NAME = "report.html"
 def write_collaboration_report(folder: Path) -> Path:
     """Draw the results.json of `folder` and return the page's path."""
     path = folder / NAME
-    durable.write_text(path, collaboration_html(folder.name, read_object(folder / "results.json")))
+    durable.write_text(
+        path, collaboration_html(folder.name, read_object(folder / "results.json")), private=True
+    )
     return path
 
 
@@ -30,9 +32,13 @@ def collaboration_html(name: str, results: Record) -> str:
         *_charts(strategies, cast(Sequence[Record], results.get("curves") or [])),
         "</div><h2>Strategies</h2>",
         table(
-            ["strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "USD", "USD a point"],
+            [
+                *("strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "followed"),
+                *("USD", "USD a point"),
+            ],
             [_row(title, one) for title, one in strategies.items()],
         ),
+        *_reasons(strategies),
         "<h2>By source</h2>",
         _sources(strategies),
         "<h2>Comparisons</h2>",
@@ -46,7 +52,11 @@ def collaboration_html(name: str, results: Record) -> str:
                 "only the second",
                 "McNemar p",
             ],
-            [_comparison(one) for one in comparisons if reference in (one.get("first"), one.get("second"))],
+            [
+                _comparison(_turned(one) if one.get("first") == reference else one)
+                for one in comparisons
+                if reference in (one.get("first"), one.get("second"))
+            ],
         ),
     ]
     about = f"{results.get('rows', '?')} rows, compared with {reference}"
@@ -85,9 +95,28 @@ def _row(title: str, one: Record) -> Sequence[object]:
         _four(one.get("macro_f1")),
         _interval(one.get("interval")),
         _four(one.get("agreement")),
+        _followed(one.get("followed")),
         _dollars(one.get("usd")),
         _dollars(one.get("usd_per_point")),
     ]
+
+
+def _followed(value: object) -> str:
+    """On how many of the rows where the model alone and the encoder differ the encoder's label was taken."""
+    if not isinstance(value, Mapping):
+        return "–"
+    return f"{value.get('with_encoder')} of {value.get('rows')}"
+
+
+def _reasons(strategies: Mapping[str, Record]) -> list[str]:
+    """A line for each strategy with fallbacks: why the model's answer is missing."""
+    lines = []
+    for name, one in strategies.items():
+        reasons = cast(Mapping[str, object], one.get("reasons") or {})
+        if reasons:
+            why = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
+            lines.append(f'<p class="warn">fallbacks of {safe(name)}: {safe(why)}</p>')
+    return lines
 
 
 def _sources(strategies: Mapping[str, Record]) -> str:
@@ -97,6 +126,23 @@ def _sources(strategies: Mapping[str, Record]) -> str:
         return "<p>the data name no sources</p>"
     rows = [[name, *(_four(found.get(source)) for source in names)] for name, found in tables.items()]
     return table(["strategy", *names], rows)
+
+
+def _turned(one: Record) -> Record:
+    """The same comparison seen from the other strategy."""
+    test = cast(Mapping[str, object], one.get("mcnemar") or {})
+    difference, interval = one.get("difference"), one.get("interval")
+    turned = {
+        "first": one.get("second"),
+        "second": one.get("first"),
+        "mcnemar": {**test, "only_first": test.get("only_second"), "only_second": test.get("only_first")},
+    }
+    # Less than 0, so that no difference is none and not "-0".
+    if isinstance(difference, int | float):
+        turned["difference"] = 0.0 - difference
+    if isinstance(interval, Sequence) and len(interval) == 2:
+        turned["interval"] = [0.0 - interval[1], 0.0 - interval[0]]
+    return turned
 
 
 def _comparison(one: Record) -> Sequence[object]:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra_cli import durable
+from electra_cli.data.tokenizer_file import read_tokenizer
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.errors import InputError
 from electra_cli.models.backbone import Backbone
@@ -208,7 +208,7 @@ def require_same_vocabulary(source: Path, vocabulary: Vocabulary, *, key: str) -
     """
     files = [*source.glob("tokenizer.json"), *sorted(source.glob("*/tokenizer.json"))]
     if files:
-        theirs = Tokenizer.from_file(str(files[0])).get_vocab(with_added_tokens=True)
+        theirs = read_tokenizer(files[0], key=key).get_vocab(with_added_tokens=True)
     elif (source / "vocab.txt").is_file():
         pieces = (source / "vocab.txt").read_text(encoding="utf-8").splitlines()
         files, theirs = [source / "vocab.txt"], {piece: number for number, piece in enumerate(pieces)}

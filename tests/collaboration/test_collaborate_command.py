@@ -31,13 +31,14 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, electra: RunElectra) 
     """Under 1 % of the questions are asked twice: those under way, here one of 240 at most."""
     write_rows(tmp_path, 120)
     write_encoder(tmp_path, 120)
-    is_half_done = threading.Event()
+    is_half_done, is_killed = threading.Event(), threading.Event()
     asked: Counter[str] = Counter()
 
     def behave(call: Call) -> Reply:
         asked[json.dumps(call.body)] += 1
         if len(asked) > 130:
             is_half_done.set()
+            is_killed.wait(60)
         return in_schema("positive")
 
     with serving(behave) as stub:
@@ -50,6 +51,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, electra: RunElectra) 
         assert is_half_done.wait(60)
         running.send_signal(signal.SIGKILL)
         running.wait()
+        is_killed.set()
         assert not (tmp_path / "out" / "results.json").exists()
         electra(*words, cwd=tmp_path)
     assert len(asked) == 240
@@ -117,10 +119,18 @@ def test_a_dry_run_shows_calls_tokens_and_price(tmp_path: Path, electra: RunElec
         (["-scollaborate.model=sk-abcdefghijklmnop"], 3, "looks like a secret"),
         (["--api-key=sk-abcdefghijklmnop"], 2, "No such option"),
         (["--strategy", "guess"], 3, "there is no strategy 'guess'"),
+        (["--strategy", ","], 3, "strategies is empty"),
+        (["-scollaborate.inside=cascade"], 3, "inside = 'cascade': a cascade asks with one of alone, label"),
         (["--strategy", "cascade"], 2, "--validation"),
+        (["--validation", "rows.csv", "--validation", "rows.csv"], 2, "--validation is given once"),
+        (["--quantile", ".1"], 2, "--quantile has no effect without --replay"),
+        (["--replay", "encoder.csv"], 2, "--encoder has no effect with --replay"),
+        (["--fine-tuning", "--dry-run"], 2, "--dry-run has no effect with --fine-tuning"),
         (["--strategy", "examples"], 2, "--examples"),
         (["--strategy", "examples", "--examples", "rows.csv"], 4, "recording without hidden states"),
-        (["--encoder", "nothing.csv"], 4, "there is no file nothing.csv"),
+        (["--encoder", "nothing.csv"], 4, "there is no file or folder nothing.csv"),
+        (["--out", "rows.csv"], 4, "rows.csv is no folder"),
+        (["--out", "."], 4, "did not write: encoder.csv, rows.csv"),
         (["--data", "nothing.csv"], 4, "cannot read nothing.csv"),
         (["--text", "body"], 4, "has no column 'body'"),
     ],
@@ -145,6 +155,33 @@ def test_bad_input_has_its_exit_code_and_no_traceback(
     assert message in stderr
     assert "Traceback" not in stderr
     assert "abcdefgh" not in stdout + stderr
+
+
+@pytest.mark.parametrize("quantile", ["1.5", "-1", "nan", "much"])
+def test_a_quantile_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], quantile: str) -> None:
+    words = ["--replay-column", "m", "--encoder-column", "p", f"--quantile={quantile}"]
+    assert run(app, ["collaborate", "--replay", "recorded.csv", *words]) == 2
+    assert "numbers from 0 to 1" in capsys.readouterr().err
+
+
+def test_security_S11_a_folder_of_something_else_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as the results of eval-glue, whose file bears the same name."""
+    write_rows(tmp_path)
+    write_encoder(tmp_path)
+    (tmp_path / "recorded.csv").write_text("gold,m,p\nno,no,0.9 0.1\nyes,yes,0.2 0.8\n")
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "results.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    replayed = ["collaborate", "--replay", "recorded.csv", "--replay-column", "m", "--encoder-column", "p"]
+    for words in (arguments("http://127.0.0.1:9/v1", "--strategy", "alone", "--force"), replayed):
+        assert run(app, [*words, "--out", "scores"]) == 4
+        assert "scores holds files that electra collaborate did not write: results.json" in (
+            capsys.readouterr().err
+        )
+    assert [path.name for path in (tmp_path / "scores").iterdir()] == ["results.json"]
+    assert (tmp_path / "scores" / "results.json").read_text() == "{}"
 
 
 def test_a_key_in_the_project_file_is_refused(tmp_path: Path, electra: RunElectra) -> None:

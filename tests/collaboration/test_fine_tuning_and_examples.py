@@ -113,6 +113,9 @@ def test_a_fine_tuned_folder_answers_and_finds_examples_of_the_training_split(
                 assert '"the film is good 3"' not in text.split("Review:")[0]
         with pytest.raises(InputError, match="is the data to classify"):
             collaborate(project, replace(wanted, examples=rows), Silent())
+        turned = write(tmp_path / "turned.csv", "text,label\na very bad plot,neg\nthe film is good 3,pos\n")
+        with pytest.raises(InputError, match="is also to be classified"):
+            collaborate(project, replace(wanted, examples=turned), Silent())
         with pytest.raises(InputError, match="different label sets") as caught:
             other = write(tmp_path / "other.csv", "text,label\nx,happy\ny,sad\n")
             collaborate(project, replace(wanted, data=other), Silent())

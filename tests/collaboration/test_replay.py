@@ -137,6 +137,18 @@ def test_data_of_other_rows_are_refused_with_the_row(tmp_path: Path) -> None:
             replay(project, request(tmp_path, data=data))
 
 
-def test_a_replay_without_columns_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"columns": ()},
+        {"encoder_columns": (), "validation": ()},
+        {"validation": ("recorded.csv:p", "recorded.csv:p")},
+        {"compare": ("llm",)},
+        {"compare": ("e=llm",)},
+        {"reference": "best"},
+    ],
+)
+def test_columns_that_make_no_replay_are_refused(tmp_path: Path, values: dict[str, object]) -> None:
+    """One of its kinds is missing, or two strategies would bear one name."""
     with pytest.raises(UsageError):
-        replay(load_project(None, [], cwd=tmp_path), request(tmp_path, columns=()))
+        replay(load_project(None, [], cwd=tmp_path), request(tmp_path, **values))

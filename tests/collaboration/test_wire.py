@@ -10,7 +10,7 @@ from stub_server import Call, Reply, Stub, in_schema, serving
 
 from electra_cli.collaboration.asking import OUTSIDE, UNREACHED_IN_A_ROW
 from electra_cli.collaboration.ledger import REQUESTS, read_requests
-from electra_cli.errors import InputError
+from electra_cli.errors import CorruptError, InputError
 from electra_cli.pipeline_collaborate import collaborate, estimate
 from electra_cli.pipeline_collaborate_report import CollaborationReport
 from electra_cli.progress import Silent
@@ -172,6 +172,53 @@ def test_a_rate_limit_is_waited_out(folder: Path) -> None:
     with serving(behave) as stub:
         assert only(run(folder, stub)) == {"label": NUM_ROWS}
         assert len(stub.calls) == 2 * NUM_ROWS
+
+
+class Heard(Silent):
+    """Keeps what a person would be warned of."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str, *, code: str = "") -> None:
+        self.warnings.append(text)
+
+
+def test_a_person_is_told_why_the_encoder_answered(folder: Path) -> None:
+    def behave(call: Call) -> Reply:
+        return Reply("Hm.") if "soup" in call.user_text else in_schema("positive")
+
+    heard = Heard()
+    with serving(behave) as stub:
+        collaborate(make_project(folder, stub.base_url, retries=0), request(folder), heard)
+    assert heard.warnings == [f"alone: 1 of 12 calls took the encoder's label ({OUTSIDE}: 1)"]
+    assert f"fallbacks of alone: {OUTSIDE}: 1" in (folder / "out" / "report.html").read_text()
+
+
+def test_where_nobody_listens_nothing_is_paid(folder: Path) -> None:
+    with serving(positive) as stub:
+        address = stub.base_url
+    project = make_project(folder, address, price=PRICE, transport_retries=1)
+    report = collaborate(project, request(folder), Silent())
+    assert reasons(report) == {"no connection": NUM_ROWS}
+    assert (report.num_requests, report.spent) == (2 * NUM_ROWS, 0.0)
+
+
+@pytest.mark.parametrize(
+    "content", [b"no line of ours\n", b"[1]\n", b"3\n", b'{"end": "x", "usd": "much"}\n']
+)
+@pytest.mark.parametrize("name", ["requests.jsonl", "task.json"])
+def test_a_damaged_file_of_answers_is_named_and_force_begins_anew(
+    folder: Path, name: str, content: bytes
+) -> None:
+    if name == "task.json" and content.startswith(b"{"):
+        content = b"{" + content
+    with serving(positive) as stub:
+        run(folder, stub)
+        (folder / "out" / name).write_bytes(content)
+        with pytest.raises(CorruptError, match=rf"{name}( line 1)? is not what electra wrote"):
+            run(folder, stub)
+        assert run(folder, stub, {"force": True}).num_requests == NUM_ROWS
 
 
 def test_an_endpoint_that_is_gone_is_not_asked_for_ever(folder: Path) -> None:
