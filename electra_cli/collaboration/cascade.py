@@ -28,6 +28,9 @@ class Curve:
     """A cascade over its threshold, from nobody asked to everybody whose answer is known."""
 
     name: str
+    encoder: str
+    inside: str
+    """Whose answers it takes below the threshold."""
     points: tuple[Point, ...]
 
 
@@ -85,4 +88,4 @@ def curve(
         label_N[asked_N] = known.label_N[asked_N]
         score = macro_f1(gold_N, label_N, len(encoder.classes))
         points.append(Point(threshold, len(asked_N) / max(1, len(confidence_N)), score))
-    return Curve(name, tuple(dict.fromkeys(points)))
+    return Curve(name, encoder.name, known.inside or known.name, tuple(dict.fromkeys(points)))

@@ -97,7 +97,7 @@ def _curve(one: Curve) -> dict[str, object]:
         {"threshold": p.threshold, "calls_fraction": p.calls_fraction, "macro_f1": p.macro_f1}
         for p in one.points
     ]
-    return {"name": one.name, "points": points}
+    return {"name": one.name, "encoder": one.encoder, "inside": one.inside, "points": points}
 
 
 def _pair(spread: Interval | None) -> list[float] | None:

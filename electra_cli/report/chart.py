@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from electra_cli.report.text import safe
 
@@ -18,6 +18,8 @@ class Series:
     points: Sequence[tuple[float, float]]
     is_dotted: bool = False
     """Drawn as single dots, for measurements far apart."""
+    marks: Sequence[tuple[str, float, float]] = ()
+    """Named places on the line, drawn as dots of its colour."""
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -42,14 +44,14 @@ def short(value: float) -> str:
 def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step") -> str:
     """The chart, or a line that says why there is none."""
     drawn = [
-        Series(line.name, [(x, y) for x, y in line.points if math.isfinite(x + y)], line.is_dotted)
-        for line in series
+        replace(line, points=[(x, y) for x, y in line.points if math.isfinite(x + y)]) for line in series
     ]
     drawn = [line for line in drawn if line.points]
     if not drawn:
         return f"<figure><figcaption>{safe(title)}</figcaption><p>nothing measured yet</p></figure>"
-    x_low, x_high = _range([x for line in drawn for x, _ in line.points])
-    y_low, y_high = _range([y for line in drawn for _, y in line.points])
+    shown = [(x, y) for line in drawn for x, y in (*line.points, *(mark[1:] for mark in line.marks))]
+    x_low, x_high = _range([x for x, _ in shown])
+    y_low, y_high = _range([y for _, y in shown])
 
     def at(x: float, y: float) -> tuple[float, float]:
         across = (x - x_low) / (x_high - x_low) * (WIDTH - _LEFT - _RIGHT)
@@ -68,22 +70,28 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step") -
     parts.append(f'<text x="{label_x}" y="{label_y}" text-anchor="end">{safe(x_label)}</text>')
     for number, line in enumerate(drawn):
         places = [at(x, y) for x, y in line.points]
-        # Shown under the pointer: with many series the colours repeat.
-        pointed = f"<title>{safe(line.name)} {short(line.points[-1][1])}</title>"
+        name = f"{line.name} {short(line.points[-1][1])}"
         if line.is_dotted or len(places) == 1:
-            parts += [
-                f'<circle class="c{number % 6}" cx="{x}" cy="{y}" r="2.6">{pointed}</circle>'
-                for x, y in places
-            ]
+            parts += [_dot(number, x, y, name) for x, y in places]
         else:
             path = " ".join(f"{x},{y}" for x, y in places)
-            parts.append(f'<polyline class="c{number % 6}" points="{path}">{pointed}</polyline>')
+            parts.append(f'<polyline class="c{number % 6}" points="{path}">{_pointed(name)}</polyline>')
+        parts += [_dot(number, *at(x, y), f"{mark} {short(y)}") for mark, x, y in line.marks]
     parts.append("</svg>")
     legend = " ".join(
         f'<span class="k{number % 6}">{safe(line.name)} {short(line.points[-1][1])}</span>'
         for number, line in enumerate(drawn)
     )
     return f"<figure><figcaption>{safe(title)} {legend}</figcaption>{''.join(parts)}</figure>"
+
+
+def _pointed(name: str) -> str:
+    """Shown under the pointer: with many series the colours repeat."""
+    return f"<title>{safe(name)}</title>"
+
+
+def _dot(number: int, x: float, y: float, name: str) -> str:
+    return f'<circle class="c{number % 6}" cx="{x}" cy="{y}" r="2.6">{_pointed(name)}</circle>'
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

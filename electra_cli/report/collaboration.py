@@ -31,13 +31,7 @@ def collaboration_html(name: str, results: Record) -> str:
         '<h2>Score against calls</h2><div class="charts">',
         *_charts(strategies, cast(Sequence[Record], results.get("curves") or [])),
         "</div><h2>Strategies</h2>",
-        table(
-            [
-                *("strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "followed"),
-                *("USD", "USD a point"),
-            ],
-            [_row(title, one) for title, one in strategies.items()],
-        ),
+        _figures(strategies),
         *_reasons(strategies),
         "<h2>By source</h2>",
         _sources(strategies),
@@ -59,23 +53,35 @@ def collaboration_html(name: str, results: Record) -> str:
             ],
         ),
     ]
-    about = f"{results.get('rows', '?')} rows, compared with {reference}"
+    rows = results.get("rows")
+    about = f"{rows:,} rows, compared with {reference}" if isinstance(rows, int) else ""
     return document(name, about, parts)
 
 
 def _charts(strategies: Mapping[str, Record], curves: Sequence[Record]) -> list[str]:
+    """A cascade is a line over its threshold, and each threshold of it that was run a dot on the line."""
     points, priced = [], []
+    marks: dict[tuple[object, object], list[tuple[str, float, float]]] = {_way(c): [] for c in curves}
     for name, one in strategies.items():
         score, calls, rows, usd = (one.get(key) for key in ("macro_f1", "calls", "rows", "usd"))
         if isinstance(score, float) and isinstance(calls, int) and isinstance(rows, int) and rows:
-            points.append(Series(name, [(100 * calls / rows, score)]))
+            x = 100 * calls / rows
+            if one.get("inside") and _way(one) in marks:
+                marks[_way(one)].append((name, x, score))
+            else:
+                points.append(Series(name, [(x, score)]))
             if isinstance(usd, int | float):
                 priced.append(Series(name, [(float(usd), score)]))
-    lines = [Series(str(curve.get("name")), _points(curve)) for curve in curves]
+    lines = [Series(str(c.get("name")), _points(c), marks=marks[_way(c)]) for c in curves]
     charts = [line_chart("macro-F1", [*lines, *points], x_label="% of rows asked")]
     if any(series.points[0][0] > 0 for series in priced):
         charts.append(line_chart("macro-F1 and cost", priced, x_label="US dollars"))
     return charts
+
+
+def _way(one: Record) -> tuple[object, object]:
+    """Which encoder's cascade asks whom."""
+    return one.get("encoder"), one.get("inside")
 
 
 def _points(curve: Record) -> list[tuple[float, float]]:
@@ -85,6 +91,20 @@ def _points(curve: Record) -> list[tuple[float, float]]:
         if isinstance(share, int | float) and isinstance(score, int | float):
             found.append((100.0 * share, float(score)))
     return found
+
+
+def _figures(strategies: Mapping[str, Record]) -> str:
+    """The table of strategies, with the columns that hold anything."""
+    names = ("strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "followed")
+    names += ("USD", "USD a point")
+    rows = [_row(title, one) for title, one in strategies.items()]
+    is_priced = any(one.get("usd") for one in strategies.values())
+    shown = [
+        number
+        for number, name in enumerate(names)
+        if any(row[number] != "–" for row in rows) and (is_priced or "USD" not in name)
+    ]
+    return table([names[number] for number in shown], [[row[number] for number in shown] for row in rows])
 
 
 def _row(title: str, one: Record) -> Sequence[object]:

@@ -38,7 +38,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, electra: RunElectra) 
         asked[json.dumps(call.body)] += 1
         if len(asked) > 130:
             is_half_done.set()
-            is_killed.wait(60)
+            is_killed.wait(300)
         return in_schema("positive")
 
     with serving(behave) as stub:
@@ -48,7 +48,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path, electra: RunElectra) 
         running = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        assert is_half_done.wait(60)
+        assert is_half_done.wait(300)
         running.send_signal(signal.SIGKILL)
         running.wait()
         is_killed.set()
@@ -83,7 +83,7 @@ def test_ctrl_c_keeps_what_was_answered(tmp_path: Path, electra: RunElectra) -> 
         words = arguments(stub.base_url, "-scollaborate.concurrency=1", "--strategy", "alone")
         command = [sys.executable, "-m", "electra_cli", *words]
         running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE)
-        assert reached.wait(60)
+        assert reached.wait(300)
         start = time.monotonic()
         running.send_signal(signal.SIGINT)
         _, stderr = running.communicate(timeout=30)
