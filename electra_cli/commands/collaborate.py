@@ -138,7 +138,8 @@ def _refuse_idle(context: typer.Context, *, is_replay: bool, is_fine_tuning: boo
     """UsageError for an option that the chosen way would leave without effect."""
     from electra_cli.errors import UsageError
 
-    way, idle = "without --replay", _ONLY_REPLAY
+    way = "without --replay"
+    idle: tuple[str, ...] = _ONLY_REPLAY
     if is_replay:
         way, idle = "with --replay", _NOT_IN_REPLAY
     elif is_fine_tuning:

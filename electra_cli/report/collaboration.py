@@ -95,8 +95,10 @@ def _points(curve: Record) -> list[tuple[float, float]]:
 
 def _figures(strategies: Mapping[str, Record]) -> str:
     """The table of strategies, with the columns that hold anything."""
-    names = ("strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "followed")
-    names += ("USD", "USD a point")
+    names = (
+        *("strategy", "calls", "fallbacks", "macro-F1", "95 %", "agreement", "followed"),
+        *("USD", "USD a point"),
+    )
     rows = [_row(title, one) for title, one in strategies.items()]
     is_priced = any(one.get("usd") for one in strategies.values())
     shown = [

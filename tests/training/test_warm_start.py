@@ -5,7 +5,7 @@ import torch
 from toy_run import Notes, make_project, make_settings, make_shards, make_vocabulary
 
 from electra_cli.distributed import Ranks
-from electra_cli.errors import InputError
+from electra_cli.errors import CorruptError, InputError
 from electra_cli.models.folders import write_folder
 from electra_cli.training.start import make_engine, make_job, make_run
 from electra_cli.training.warm_start import source_sha256, start_from
@@ -105,6 +105,10 @@ def test_another_vocabulary_is_refused(tmp_path, export):
     new = make_objective(tmp_path, vocabulary)
     with pytest.raises(InputError, match="another vocabulary"):
         start_from(folder, new, make_vocabulary(tmp_path, salt="x"), 32)
+    for name in EXPORTED:
+        (folder / name / "tokenizer.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"tokenizer\.json is no tokenizer"):
+        start_from(folder, new, vocabulary, 32)
 
 
 def test_a_position_table_that_is_too_short_is_refused(tmp_path, export):
