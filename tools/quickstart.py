@@ -58,7 +58,7 @@ name = "{TASK}"
 train = "task/train.tsv"
 dev = "task/dev.tsv"
 metric = "accuracy"
-epochs = 5
+epochs = 3
 """
 
 

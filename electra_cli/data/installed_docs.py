@@ -87,7 +87,7 @@ def write_installed_docs(
     packages: Sequence[str] = PACKAGES,
     bytes_per_package: int = 1_600_000,
     train_per_class: int = 100,
-    dev_per_class: int = 400,
+    dev_per_class: int = 250,
 ) -> InstalledDocs:
     """Write one text file a package into `corpus`, and train.tsv and dev.tsv of the task into `task`.
 
