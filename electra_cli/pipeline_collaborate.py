@@ -57,6 +57,7 @@ def estimate(project: Project, request: CollaborateRequest, progress: Progress) 
     """What each strategy would send and cost; sends and writes nothing."""
     settings = project.settings.collaborate
     check_address(settings.base_url, may_upload=True)
+    check_reference(_reference(project, request), [ENCODER, *settings.strategies])
     work = prepare(project, request, progress)
     counter = load_counter(project.resolve(settings.tokenizer) if settings.tokenizer else None)
     price = settings.price_of(settings.model)

@@ -62,7 +62,8 @@ def _kept_rows(table: Table) -> list[Row]:
         else:
             bad.append(row)
     if bad:
-        raise bad_rows_error(str(table.path), bad)
+        # Recordings and data must keep their rows in step, so none may be left out.
+        raise bad_rows_error(str(table.path), bad, "correct the file")
     if not rows:
         raise InputError(f"{table.path} holds no row", path=table.path)
     return rows

@@ -185,7 +185,8 @@ def _collected(
             kept.append(row)
             targets.append(target)
     if bad and not skip_bad:
-        raise bad_rows_error(str(table.path), bad)
+        hint = "correct the file, or pass --skip-bad to leave these rows out and list them in the results"
+        raise bad_rows_error(str(table.path), bad, hint)
     if bad:
         skipped["unusable"] = len(bad)
     if not kept and skipped["no gold label"]:
@@ -210,7 +211,7 @@ def _sources_of(rows: list[Row]) -> tuple[str, ...] | None:
     return sources if any(sources) and len(set(sources)) <= MOST_SOURCES else None
 
 
-def bad_rows_error(source: str, bad: list[BadRow]) -> InputError:
+def bad_rows_error(source: str, bad: list[BadRow], hint: str) -> InputError:
     """What is wrong with the first rows, and how many there are."""
     shown = "\n".join(f"  line {row.line}: {row.reason}" for row in bad[:_SHOWN_BAD_ROWS])
     more = f"\n  … and {len(bad) - _SHOWN_BAD_ROWS:,} more" if len(bad) > _SHOWN_BAD_ROWS else ""
@@ -218,7 +219,7 @@ def bad_rows_error(source: str, bad: list[BadRow]) -> InputError:
         f"{source} has {len(bad):,} unusable row{'s' if len(bad) > 1 else ''}\n{shown}{more}",
         path=source,
         line=bad[0].line,
-        hint="correct the file, or pass --skip-bad to leave these rows out and list them in the results",
+        hint=hint,
     )
 
 

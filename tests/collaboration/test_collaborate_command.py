@@ -129,8 +129,10 @@ def test_a_dry_run_shows_calls_tokens_and_price(tmp_path: Path, electra: RunElec
         (["--strategy", "examples"], 2, "--examples"),
         (["--strategy", "examples", "--examples", "rows.csv"], 4, "recording without hidden states"),
         (["--encoder", "nothing.csv"], 4, "there is no file or folder nothing.csv"),
+        (["--strategy", "alone", "--reference", "best", "--dry-run"], 2, "--reference best"),
+        (["--data", "ragged.csv"], 4, "correct the file\n"),
         (["--out", "rows.csv"], 4, "rows.csv is no folder"),
-        (["--out", "."], 4, "did not write: encoder.csv, rows.csv"),
+        (["--out", "."], 4, "did not write: encoder.csv, ragged.csv, rows.csv"),
         (["--data", "nothing.csv"], 4, "cannot read nothing.csv"),
         (["--text", "body"], 4, "has no column 'body'"),
     ],
@@ -145,6 +147,7 @@ def test_bad_input_has_its_exit_code_and_no_traceback(
 ) -> None:
     write_rows(tmp_path)
     write_encoder(tmp_path)
+    (tmp_path / "ragged.csv").write_text("text,label\na,positive\nb\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     # On this machine, so that the refusal to send anything elsewhere does not come first.
