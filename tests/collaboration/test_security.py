@@ -94,12 +94,13 @@ def assert_absent(content: bytes, where: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text"), [(200, f'{{"classification": "{CANARY}"}}'), (401, ""), (500, "")]
+    ("status", "text"), [(200, f'{{"classification": "{CANARY}"}}'), (400, ""), (401, ""), (500, "")]
 )
 def test_the_key_is_written_nowhere(tmp_path: Path, status: int, text: str) -> None:
     write_rows(tmp_path)
     write_encoder(tmp_path)
-    error = json.dumps({"error": {"message": f"bad key {CANARY}", "code": CANARY}}).encode()
+    told = {"message": f"bad key {CANARY}: max_completion_tokens", "code": CANARY, "param": CANARY}
+    error = json.dumps({"error": told}).encode()
     headers = {"x-echo": CANARY, "retry-after": "0"}
 
     def behave(call: Call) -> Reply:
