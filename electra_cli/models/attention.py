@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from electra_cli.models.dropout import draw_kept, keep_scale
+from electra_cli.kernels.dropout import draw_kept, keep_scale
 
 BLOCK_SCORES = 1 << 18
 """Scores in a block, about: 1 MiB in float32, what a core's second-level cache holds."""

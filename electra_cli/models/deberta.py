@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from electra_cli.kernels.dropout import dropped
 from electra_cli.models.attention import piece_mask
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.disentangled import Relative, disentangled_attention, needed_rows, relative_rows
-from electra_cli.models.dropout import dropped
 from electra_cli.models.embeddings import TokenEmbeddings, WordEmbeddings
 from electra_cli.models.encoder import PostNormLayer
 from electra_cli.models.sizes import EncoderConfig

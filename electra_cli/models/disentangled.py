@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from electra_cli.models.dropout import dropped
+from electra_cli.kernels.dropout import dropped
 
 RELATIVE_TERMS = 3
 """Products in a score: content to content, content to position, position to content."""

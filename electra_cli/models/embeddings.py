@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from electra_cli.models.dropout import dropped
+from electra_cli.kernels.dropout import dropped
 from electra_cli.models.sizes import EncoderConfig
 
 

@@ -6,11 +6,10 @@ from abc import ABC
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from electra_cli.kernels.layer_passes import Norm, linear_add_norm, linear_gelu
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.backbone import Backbone
-from electra_cli.models.dropout import add_dropped
 from electra_cli.models.embeddings import Embeddings, TokenEmbeddings
 from electra_cli.models.sizes import EncoderConfig
 
@@ -38,15 +37,15 @@ class PostNormLayer(nn.Module, ABC):
 
     def finish(self, hidden_BSD: Tensor, context_BSD: Tensor) -> Tensor:
         """The layer's output from what its attention brought; keeps the shape."""
-        attended_BSD = self._added(hidden_BSD, self.attention_output(context_BSD))
-        hidden_BSD = self.attention_norm(attended_BSD)
-        inner_BSF = F.gelu(self.feed_forward_inner(hidden_BSD))
-        transformed_BSD = self._added(hidden_BSD, self.feed_forward_output(inner_BSF))
-        output_BSD: Tensor = self.feed_forward_norm(transformed_BSD)
-        return output_BSD
+        hidden_BSD = self._added(hidden_BSD, context_BSD, self.attention_output, self.attention_norm)
+        inner = self.feed_forward_inner
+        inner_BSF = linear_gelu(hidden_BSD, inner.weight, inner.bias)
+        return self._added(hidden_BSD, inner_BSF, self.feed_forward_output, self.feed_forward_norm)
 
-    def _added(self, residual_BSD: Tensor, change_BSD: Tensor) -> Tensor:
-        return add_dropped(residual_BSD, change_BSD, self.dropout, training=self.training)
+    def _added(self, residual_BSD: Tensor, change: Tensor, linear: nn.Linear, norm: nn.LayerNorm) -> Tensor:
+        rate = self.dropout if self.training else 0.0
+        following = Norm(gain_F=norm.weight, shift_F=norm.bias, eps=norm.eps)
+        return linear_add_norm(change, linear.weight, linear.bias, rate, residual_BSD, following)
 
 
 class Layer(PostNormLayer):

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from electra_cli.kernels.dropout import add_dropped, dropped
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.backbone import Backbone
-from electra_cli.models.dropout import add_dropped, dropped
 from electra_cli.models.embeddings import TokenEmbeddings, WordEmbeddings
 from electra_cli.models.sizes import EncoderConfig
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 from kernel_cases import NATIVE, random_case, run
 
-from electra_cli.kernels.masked_sampling import choose_implementation, native, native_build, native_loops
+from electra_cli.kernels import native_build
+from electra_cli.kernels.masked_sampling import choose_implementation, native, native_loops
 from electra_cli.kernels.masked_sampling.loops import TorchLoops
-from electra_cli.kernels.masked_sampling.native_build import BuildError
+from electra_cli.kernels.masked_sampling.native_loops import SOURCE
+from electra_cli.kernels.native_build import BuildError
 
 CPU = torch.device("cpu")
 WITH_NATIVE = NATIVE.marks[0]
@@ -46,13 +48,13 @@ def test_without_any_name_of_a_compiler_the_usual_ones_are_looked_for(monkeypatc
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(BuildError, match=r"no C\+\+ compiler \(c\+\+, g\+\+, clang\+\+\) is installed"):
-        native_build.library()
+        native_build.library(SOURCE)
 
 
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(fresh, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(script(tmp_path, "echo 'error: no such option' >&2; exit 3")))
     with pytest.raises(BuildError, match="compiler failed: error: no such option"):
-        native_build.library()
+        native_build.library(SOURCE)
     assert [path.name for path in fresh.iterdir()] == ["lock"]
 
 
@@ -68,18 +70,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", str(script(tmp_path, "exit 0")))
     with pytest.raises(BuildError, match="kernels cannot hold the build: Not a directory"):
-        native_build.library()
+        native_build.library(SOURCE)
 
 
 @WITH_NATIVE
 def test_a_build_is_used_again_until_the_compiler_changes(fresh, tmp_path, monkeypatch):
     log, compiler = tmp_path / "calls", native_build.find_compiler()
     monkeypatch.setenv("CXX", str(script(tmp_path, f'echo x >> "{log}"; exec "{compiler}" "$@"')))
-    first, second = native_build.library(), native_build.library()
+    first, second = native_build.library(SOURCE), native_build.library(SOURCE)
     assert first == second
     assert log.read_text().split() == ["x"]
     script(tmp_path, f'echo yy >> "{log}"; exec "{compiler}" "$@"')
-    assert native_build.library() != first
+    assert native_build.library(SOURCE) != first
     assert log.read_text().split() == ["x", "yy"]
 
 
@@ -90,7 +92,8 @@ def test_processes_that_start_together_build_once(fresh, tmp_path, monkeypatch):
     command = [
         sys.executable,
         "-c",
-        "from electra_cli.kernels.masked_sampling import native_build; print(native_build.library())",
+        "from electra_cli.kernels.masked_sampling import native_loops as loops;"
+        "print(loops.library(loops.SOURCE))",
     ]
     environment = {**os.environ, "CXX": str(slow), "OMP_NUM_THREADS": "1"}
     started = [
@@ -123,11 +126,11 @@ def test_processes_that_start_together_build_once(fresh, tmp_path, monkeypatch):
 def test_a_build_that_computes_something_else_is_not_trusted(
     right, wrong, word, fresh, tmp_path, monkeypatch
 ):
-    text = native_build.SOURCE.read_text(encoding="utf-8")
+    text = SOURCE.read_text(encoding="utf-8")
     assert text.count(right) == 1
     source = tmp_path / "native_loops.cpp"
     source.write_text(text.replace(right, wrong), encoding="utf-8")
-    monkeypatch.setattr(native_build, "SOURCE", source)
+    monkeypatch.setattr(native_loops, "SOURCE", source)
     for module in (native, native_loops):
         monkeypatch.setattr(module, "load", native_loops.load.__wrapped__)
     reason = native._why_not.__wrapped__()

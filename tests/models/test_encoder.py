@@ -15,9 +15,9 @@ from small_networks import BASE, CONFIGS, Input, make_networks, one_piece_rows
 from torch import Tensor
 from torch.nn import functional as F
 
+from electra_cli.kernels.dropout import add_dropped, draw_kept, dropped, keep_scale
 from electra_cli.models import attention
 from electra_cli.models.attention import attend, piece_mask
-from electra_cli.models.dropout import add_dropped, draw_kept, dropped, keep_scale
 from electra_cli.models.encoder import Encoder
 
 

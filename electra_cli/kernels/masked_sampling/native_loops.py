@@ -5,12 +5,15 @@ Letters: R rows of a tile, C ids of a chunk, N blocks of the chunk.
 
 import ctypes
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling.loops import Loops, TorchLoops
-from electra_cli.kernels.masked_sampling.native_build import BuildError, library
+from electra_cli.kernels.native_build import BuildError, library
+
+SOURCE = Path(__file__).with_name("native_loops.cpp")
 
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ADD_BIAS = (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _INT)
@@ -20,7 +23,7 @@ _WEIGH = (_POINTER, _LONG, _POINTER, ctypes.c_float, _POINTER, _LONG, _LONG, _LO
 @cache
 def load() -> ctypes.CDLL:
     """The library with its functions declared, built if need be; BuildError says why there is none."""
-    path = library()
+    path = library(SOURCE)
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:

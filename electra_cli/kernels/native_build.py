@@ -1,4 +1,4 @@
-"""Compile `native_loops.cpp` with the user's compiler, once a machine, into a folder of its own.
+"""Compile a C++ file of a kernel with the user's compiler, once a machine, into a folder of its own.
 
 The name of a build is a hash of the source, the command, the compiler and torch, so a change of any of them
 is another build. Several processes may ask at once: one compiles, the others wait for its lock, which the
@@ -17,8 +17,6 @@ from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).with_name("native_loops.cpp")
-
 COMPILERS = ("c++", "g++", "clang++")
 
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp")
@@ -36,17 +34,17 @@ class BuildError(Exception):
     """There is no library, and its text says why."""
 
 
-def library() -> Path:
-    """The compiled library, built if this machine has none; BuildError says why there is none."""
+def library(source: Path) -> Path:
+    """The compiled library of a file, built if this machine has none; BuildError says why there is none."""
     compiler = find_compiler()
     flags = (*FLAGS, *CAPABILITY_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
     folder = cache_folder()
-    path = folder / f"native_loops-{_fingerprint(compiler, flags)}.so"
+    path = folder / f"{source.stem}-{_fingerprint(source, compiler, flags)}.so"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(folder / "lock"):
             if not path.exists():
-                _compile(compiler, flags, path)
+                _compile(source, compiler, flags, path)
     except OSError as error:
         raise BuildError(f"{folder} cannot hold the build: {error.strerror}") from error
     return path
@@ -72,9 +70,9 @@ def cache_folder() -> Path:
     return base / "electra-cli" / "kernels"
 
 
-def _fingerprint(compiler: Path, flags: tuple[str, ...]) -> str:
+def _fingerprint(source: Path, compiler: Path, flags: tuple[str, ...]) -> str:
     seen = compiler.stat()
-    told = [SOURCE.read_text(encoding="utf-8"), *flags, str(compiler), seen.st_size, seen.st_mtime_ns]
+    told = [source.read_text(encoding="utf-8"), *flags, str(compiler), seen.st_size, seen.st_mtime_ns]
     told.append(torch.__version__)
     return hashlib.sha256("\0".join(map(str, told)).encode()).hexdigest()[:16]
 
@@ -90,10 +88,10 @@ def _alone(lock: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _compile(compiler: Path, flags: tuple[str, ...], path: Path) -> None:
+def _compile(source: Path, compiler: Path, flags: tuple[str, ...], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as name:
         built = Path(name) / path.name
-        command = [str(compiler), *flags, str(SOURCE), "-o", str(built)]
+        command = [str(compiler), *flags, str(source), "-o", str(built)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired as error:

@@ -1,0 +1,162 @@
+"""Linear layers with what follows them: the compiled passes against the definition and float64."""
+
+# N rows, D width of the input, F width of the product
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from electra_cli.kernels import layer_passes
+from electra_cli.kernels.layer_passes import Norm, native, reference
+from electra_cli.kernels.native_build import BuildError
+
+WITH_NATIVE = pytest.mark.skipif(bool(native.why_not()), reason=f"no native: {native.why_not()}")
+SHAPES = [(1, 1, 3), (3, 5, 7), (63, 33, 65), (130, 64, 256)]
+
+
+def drawn(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return (torch.randn(*shape, generator=generator) * scale).to(dtype).requires_grad_()
+
+
+def gelu_case(rows: int, width: int, inner: int, dtype: torch.dtype) -> list[Tensor]:
+    return [drawn(*shape, dtype=dtype) for shape in ((rows, width), (inner, width), (inner,))]
+
+
+def norm_case(rows: int, width: int, inner: int, dtype: torch.dtype) -> list[Tensor]:
+    shapes = ((rows, width), (inner, width), (inner,), (rows, inner), (inner,), (inner,))
+    return [drawn(*shape, dtype=dtype) for shape in shapes]
+
+
+def run_gelu(module: Any, tensors: list[Tensor]) -> Tensor:
+    return module.linear_gelu(*tensors)
+
+
+def run_norm(module: Any, tensors: list[Tensor], rate: float = 0.0) -> Tensor:
+    hidden, weight, bias, residual, gain, shift = tensors
+    torch.manual_seed(7)
+    norm = Norm(gain_F=gain, shift_F=shift, eps=1e-5)
+    return module.linear_add_norm(hidden, weight, bias, rate, residual, norm)
+
+
+def run_dropped_norm(module: Any, tensors: list[Tensor]) -> Tensor:
+    return run_norm(module, tensors, rate=0.3)
+
+
+def output_and_gradients(run: Callable[..., Tensor], module: Any, tensors: list[Tensor]) -> list[Tensor]:
+    output = run(module, tensors)
+    weight = drawn(*output.shape, dtype=output.dtype).detach()
+    return [output.detach(), *torch.autograd.grad((output * weight).sum(), tensors)]
+
+
+@WITH_NATIVE
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("make", "run"), [(gelu_case, run_gelu), (norm_case, run_norm), (norm_case, run_dropped_norm)]
+)
+def test_compiled_passes_are_no_worse_than_plain_torch(make, run, shape):
+    narrow, wide = make(*shape, torch.float32), make(*shape, torch.float64)
+    truth = output_and_gradients(run, reference, wide)
+    plain = output_and_gradients(run, reference, narrow)
+    fused = output_and_gradients(run, native, narrow)
+    for true, theirs, ours in zip(truth, plain, fused, strict=True):
+        # Sums in another order: float32 rounding of sums of up to 256 terms, of the size of the largest.
+        allowed = (theirs - true).abs() + 2e-6 * (1 + true.abs().max())
+        assert ((ours - true).abs() <= allowed).all()
+
+
+@WITH_NATIVE
+def test_compiled_gelu_is_as_near_to_the_truth_as_torchs_own():
+    x_N1 = torch.linspace(-14, 14, 100_001).unsqueeze(1)
+    ours = native.linear_gelu(x_N1, torch.ones(1, 1), torch.zeros(1))
+    truth = torch.nn.functional.gelu(x_N1.double())
+    # The approximation of the distribution is within 1.5e-7, times |x|, and exact beyond |x| of 7.
+    assert (ours - truth).abs().max() < 1e-6
+    assert (ours - truth).abs().max() <= (torch.nn.functional.gelu(x_N1) - truth).abs().max()
+
+
+@WITH_NATIVE
+def test_what_is_not_finite_stays_visible():
+    value = torch.tensor([[float("nan")], [float("inf")], [1.0]])
+    gelu = native.linear_gelu(value, torch.ones(1, 1), torch.zeros(1)).squeeze(1)
+    assert gelu.isnan().tolist() == [True, False, False]
+    assert gelu[1] == float("inf")
+    norm = Norm(gain_F=torch.ones(2), shift_F=torch.zeros(2), eps=1e-5)
+    output = native.linear_add_norm(value, torch.ones(2, 1), torch.zeros(2), 0.0, torch.zeros(3, 2), norm)
+    assert output.isnan().any(1).tolist() == [True, True, False]
+
+
+@WITH_NATIVE
+def test_threads_change_no_bit():
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            narrow = norm_case(300, 8, 16, torch.float32)
+            norm = Norm(gain_F=narrow[4], shift_F=narrow[5], eps=1e-5)
+            # A product of one column: what torch's own product rounds does not depend on the threads.
+            output = native.linear_add_norm(
+                narrow[0][:, :1], narrow[1][:, :1], narrow[2], 0.0, narrow[3], norm
+            )
+            found.append([output, *torch.autograd.grad(output.square().sum(), narrow[2:])])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@WITH_NATIVE
+def test_dropout_draws_the_same_numbers_compiled_or_not():
+    tensors = norm_case(40, 8, 16, torch.float32)
+    ours, theirs = (run_dropped_norm(module, tensors) for module in (native, reference))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(ours, run_norm(native, tensors), atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types_and_autocast_are_left_to_plain_torch(dtype, monkeypatch):
+    def refuse(*_tensors: Tensor) -> Tensor:
+        raise AssertionError("compiled passes know float32 alone")
+
+    monkeypatch.setattr(native, "linear_gelu", refuse)
+    tensors = gelu_case(3, 4, 5, dtype)
+    assert layer_passes.linear_gelu(*tensors).dtype == dtype
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer_passes.linear_gelu(*gelu_case(3, 4, 5, torch.float32)).dtype == torch.bfloat16
+
+
+def test_without_a_compiler_plain_torch_serves(monkeypatch):
+    monkeypatch.setattr(native, "why_not", native.why_not.__wrapped__)
+
+    def missing() -> None:
+        raise BuildError("no C++ compiler is installed")
+
+    monkeypatch.setattr(native, "load", missing)
+    assert native.why_not() == "no C++ compiler is installed"
+    tensors = gelu_case(3, 4, 5, torch.float32)
+    assert torch.equal(layer_passes.linear_gelu(*tensors), reference.linear_gelu(*tensors))
+
+
+@WITH_NATIVE
+@pytest.mark.parametrize(
+    ("right", "wrong", "word"),
+    [
+        ("0.5f * sum * t * power", "0.49f * sum * t * power", "the value differs"),
+        ("x * (0.39894228f * power)", "x * (0.38f * power)", "gradient of hidden differs"),
+        ("squares / static_cast<float>(width) + eps", "squares / static_cast<float>(width) + 0.5f", "output"),
+        ("- x[i] * along);\n          beside", "+ x[i] * along);\n          beside", "gradient"),
+    ],
+)
+def test_a_build_that_computes_something_else_is_not_trusted(right, wrong, word, tmp_path, monkeypatch):
+    text = native.SOURCE.read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    source = tmp_path / "passes.cpp"
+    source.write_text(text.replace(right, wrong), encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "SOURCE", source)
+    monkeypatch.setattr(native, "load", native.load.__wrapped__)
+    reason = native.why_not.__wrapped__()
+    assert reason.startswith("the build does not agree with the definition:") and word in reason
