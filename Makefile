@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-fast-electra ladder gpu-check docs pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-cost bench-fast-electra bench-all profile ladder gpu-check docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
@@ -42,16 +42,24 @@ test: $(READY) ## the test suite, under 15 minutes on two cores
 test-long: $(READY) ## the tests that take minutes each
 	$(BIN)/python -m pytest -m long $(ARGS)
 
-bench: bench-kernel bench-step bench-text ## speed and memory against what a user would write, side by side
+bench: bench-kernel bench-step bench-text ## speed and memory beside what a user would write, under 15 minutes; after a break: ARGS=--continue
 
 bench-kernel: $(READY) ## the sampling kernel against softmax + multinomial
-	$(BIN)/python benchmarks/bench_kernel.py
+	$(BIN)/python benchmarks/bench_kernel.py $(ARGS)
 
-bench-step: $(READY) ## an ELECTRA-small step against one written with transformers
-	$(BIN)/python benchmarks/bench_step.py
+bench-step: $(READY) ## training steps against those written with transformers
+	$(BIN)/python benchmarks/bench_step.py $(ARGS)
 
 bench-text: $(READY) ## shard-corpus against datasets.map
 	$(BIN)/python benchmarks/bench_text.py
+
+bench-cost: $(READY) ## what a step costs by length, vocabulary and batch; the loader; how commands start
+	$(BIN)/python benchmarks/bench_cost.py $(ARGS)
+
+bench-all: bench bench-cost bench-fast-electra ## all benchmarks, half an hour
+
+profile: $(READY) ## where a step's time goes: make profile ARGS="--size tiny --backbone modern"
+	$(BIN)/python benchmarks/profile_step.py $(ARGS)
 
 bench-fast-electra: $(READY) ## a step with a frozen generator, online and from samples, against joint training
 	$(BIN)/python benchmarks/bench_fast_electra.py

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from pairing import in_own_process, pair, report
+from pairing import Results, in_own_process, pair
 
 from electra_cli.corruption import num_chosen
 from electra_cli.data.batches import Batch
@@ -142,7 +142,7 @@ def main() -> None:
                     threads=torch.get_num_threads(),
                 )
             )
-    report("bench-fast-electra", pairings)
+    Results("bench-fast-electra").add(*pairings)
     show_products(arguments.size)
 
 

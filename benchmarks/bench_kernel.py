@@ -9,13 +9,12 @@ Letters: M masked positions of the whole batch, D width, V vocabulary.
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from pairing import Pairing, in_own_process, pair, report
+from pairing import Pairing, Results, add_restart, in_own_process, pair, precisions, say
 from torch import Tensor
 from torch.nn import functional
 
@@ -63,7 +62,7 @@ def our_names() -> list[str]:
     """What runs here; a reason for what does not."""
     name, reason = choose_implementation("native", torch.device("cpu"))
     if name != "native":
-        print(f"native left out: {reason}", file=sys.stderr)
+        say(f"native left out: {reason}")
         return ["cpu"]
     return ["native", "cpu"]
 
@@ -121,6 +120,10 @@ def measure_memory(who: str, rows: int, vocabulary: int, precision: str) -> floa
     return (resident_bytes("VmHWM") - before) / 1e6
 
 
+def memory_name(name: str, rows: int, vocabulary: int) -> str:
+    return f"kernel {name} memory {rows} × {vocabulary}"
+
+
 def compare_memory(rows: int, vocabulary: int, precision: str, repeats: int) -> list[Pairing]:
     threads = torch.get_num_threads()
     names = our_names()
@@ -131,7 +134,7 @@ def compare_memory(rows: int, vocabulary: int, precision: str, repeats: int) -> 
             megabytes.append(in_own_process(__file__, *how)["megabytes"])
     return [
         pair(
-            f"kernel {name} memory {rows} × {vocabulary}",
+            memory_name(name, rows, vocabulary),
             found[name],
             found["peer"],
             unit="MB",
@@ -151,6 +154,7 @@ def main() -> None:
     parser.add_argument(
         "--shape", nargs=2, type=int, metavar=("ROWS", "VOCABULARY"), help="this one shape alone"
     )
+    add_restart(parser)
     parser.add_argument("--memory-of", nargs=4, metavar=("WHO", "ROWS", "VOCABULARY", "PRECISION"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -159,20 +163,25 @@ def main() -> None:
         print(json.dumps({"megabytes": measure_memory(who, int(rows), int(vocabulary), precision)}))
         return
 
-    precisions = ["float32"]
-    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
-        precisions.append("bf16")
-    else:
-        print("bf16 left out: this processor has no bf16 instructions", file=sys.stderr)
-    results = []
+    results = Results("bench-kernel", continues=options.continues)
     shapes = [tuple(options.shape)] if options.shape else SHAPES + (LARGE_SHAPES if options.large else [])
+    if not (options.large or options.shape):
+        say(
+            "5,000 × 128,100 left out: softmax + multinomial takes 27 s and 10 GB a call; --large measures it"
+        )
+    kinds = precisions()
     for rows, vocabulary in shapes:
         is_many = rows * vocabulary > MANY_NUMBERS
-        for precision in precisions:
+        for precision in kinds:
+            # The memory comes last: where it is there, the times are, too.
+            if results.has(memory_name(our_names()[-1], rows, vocabulary), precision, options.threads):
+                continue
+            say(f"kernel, {rows} × {vocabulary}, {precision}")
             repeats = min(options.repeats, 3) if is_many else options.repeats
-            results += compare_times(rows, vocabulary, precision, repeats)
-            results += compare_memory(rows, vocabulary, precision, 1 if is_many else min(repeats, 3))
-    report("bench-kernel", results)
+            results.add(
+                *compare_times(rows, vocabulary, precision, repeats),
+                *compare_memory(rows, vocabulary, precision, 1 if is_many else min(repeats, 3)),
+            )
 
 
 if __name__ == "__main__":

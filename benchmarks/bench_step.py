@@ -1,8 +1,8 @@
-"""An ELECTRA-small training step: ours against the straightforward one written with transformers' classes.
+"""A training step: ours against the straightforward one written with transformers' classes (`peers.py`).
 
-Both do the same work with the same dropout, optimizer, threads and batch of 16 rows × 128 tokens: mask,
-generator, sample, discriminator, backward, clip, AdamW. The straightforward step is what a user would write:
-generator logits for every position [B, S, V], a softmax, torch.multinomial.
+Both sides do the same work with the same networks, dropout, optimizer and threads, in processes of their own
+that take turns. `short texts` is 64 sentences of 38 tokens on average: padded to 128 as a user would, and
+packed into full rows as ours does; its tokens are the real ones alone.
 """
 
 # B batch, S sequence
@@ -12,153 +12,160 @@ import json
 import resource
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import torch
-from pairing import in_own_process, pair, report
+from pairing import Results, add_restart, in_own_process, pair, precisions, say
+from peers import straightforward_step
+from steps import PADDING, OurStep, StepShape, batch_of, text_like_ids
 from torch import Tensor
-from torch.nn import functional as F
 
-VOCABULARY, ROWS, LENGTH = 30_522, 16, 128
-PADDING, CLS, SEP, MASK = 0, 2, 3, 4
-WARM_UP, STEPS, REPEATS = 2, 6, 3
+WARM_UP = 1
 
 
-def token_ids() -> Tensor:
-    """Rows that are full: [CLS] … [SEP]; ids follow a Zipf-like law as text does."""
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pairing: what both sides work on, and how often."""
+
+    shape: StepShape
+    has_short_texts: bool = False
+    steps: int = 3
+    repeats: int = 1
+
+
+# So many steps and repeats that the whole takes about six minutes on two quiet cores.
+CASES = {
+    "electra-small, 16 × 128": Case(shape=StepShape(), steps=5, repeats=3),
+    "electra-small, 8 × 512": Case(shape=StepShape(rows=8, length=512)),
+    "electra-small, 64 short texts": Case(shape=StepShape(rows=64), has_short_texts=True),
+    "electra-base, 4 × 128": Case(shape=StepShape(size="base", rows=4, generator={"width": 256}), steps=2),
+    # Half as deep a generator, as DeBERTaV3 has it; the sharing that transformers' classes can do, too.
+    "deberta-xsmall, 4 × 128": Case(
+        shape=StepShape(
+            size="xsmall", backbone="deberta", rows=4, generator={"width": 0, "depth_fraction": 0.5}
+        ),
+        steps=2,
+    ),
+}
+
+
+def short_lengths(number: int, most: int) -> Tensor:
+    """Tokens of each short text, [CLS] and [SEP] included; 38 on average, as sentences are."""
     generator = torch.Generator().manual_seed(0)
-    rank = torch.exp(
-        torch.rand((ROWS, LENGTH), generator=generator) * torch.log(torch.tensor(VOCABULARY - 5.0))
-    )
-    ids_BS = (rank.long() + 4).clamp(5, VOCABULARY - 1)
-    ids_BS[:, 0], ids_BS[:, -1] = CLS, SEP
-    return ids_BS
+    drawn = torch.randn(number, generator=generator) * 0.55 + 3.5
+    return drawn.exp().long().clamp(6, most)
 
 
-def our_step(precision: str) -> Callable[[int], None]:
-    """The engine's own step, as `electra pretrain` runs it."""
-    from electra_cli.data.batches import Batch
-    from electra_cli.distributed import Ranks
-    from electra_cli.objectives.base import VocabularyFacts
-    from electra_cli.objectives.electra import Electra
-    from electra_cli.optimization.update import NetworkUpdate
-    from electra_cli.settings import Pretrain, ProjectSettings
-    from electra_cli.training.device import resolve_engine
-    from electra_cli.training.step import StepPlan, train_step
-
-    settings = ProjectSettings()
-    facts = VocabularyFacts(
-        size=VOCABULARY, padding_id=PADDING, unknown_id=1, cls_id=CLS, sep_id=SEP, mask_id=MASK
-    )
-    objective = Electra(settings, facts)
-    ids_BS = token_ids()
-    batch = Batch(
-        token_ids_BS=ids_BS,
-        piece_BS=torch.ones_like(ids_BS, dtype=torch.int32),
-        position_BS=torch.arange(LENGTH).expand_as(ids_BS).contiguous(),
-        segment_BS=torch.zeros_like(ids_BS),
-        sample_B=torch.arange(ROWS),
-    )
-    plan = StepPlan(
-        objective=objective,
-        forward=objective,
-        updates=tuple(NetworkUpdate(objective, update, settings.optimizer) for update in objective.updates),
-        engine=resolve_engine(Pretrain(device="cpu", precision=precision)),
-        ranks=Ranks(),
-        seed=0,
-        micro_batch_size=ROWS,
-    )
-    return lambda step: float(train_step(plan, batch, step=step, learning_rate=1e-4, progress=0.0).loss)
+def padded(case: Case) -> Tensor:
+    """Rows as a user has them: each text in a row of its own."""
+    shape = case.shape
+    ids_BS = text_like_ids(shape.rows, shape.length, shape.vocabulary)
+    if not case.has_short_texts:
+        return ids_BS
+    length_B1 = short_lengths(shape.rows, shape.length)[:, None]
+    place_S = torch.arange(shape.length)
+    ids_BS = torch.where(place_S == length_B1 - 1, ids_BS[0, -1], ids_BS)
+    return torch.where(place_S < length_B1, ids_BS, PADDING)
 
 
-def straightforward_step(precision: str) -> Callable[[int], None]:
-    """ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and torch.optim.AdamW."""
-    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
-
-    torch.manual_seed(0)
-    sizes = {"vocab_size": VOCABULARY, "embedding_size": 128, "num_hidden_layers": 12}
-    small = ElectraConfig(hidden_size=256, intermediate_size=1024, num_attention_heads=4, **sizes)
-    narrow = ElectraConfig(hidden_size=64, intermediate_size=256, num_attention_heads=1, **sizes)
-    generator, discriminator = ElectraForMaskedLM(narrow), ElectraForPreTraining(small)
-    generator.electra.embeddings = discriminator.electra.embeddings
-    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
-    parameters = list({id(p): p for m in (generator, discriminator) for p in m.parameters()}.values())
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, eps=1e-6, weight_decay=0.01)
-    ids_BS = token_ids()
-    attention_BS = torch.ones_like(ids_BS)
-    candidates_BS = (ids_BS != CLS) & (ids_BS != SEP)
-    bf16 = precision == "bf16"
-
-    def step(number: int) -> None:
-        is_masked_BS = (torch.rand(ids_BS.shape) < 0.15) & candidates_BS
-        masked_BS = torch.where(is_masked_BS & (torch.rand(ids_BS.shape) < 0.85), MASK, ids_BS)
-        with torch.autocast("cpu", dtype=torch.bfloat16) if bf16 else nullcontext():
-            logits_BSV = generator(input_ids=masked_BS, attention_mask=attention_BS).logits
-            mlm = F.cross_entropy(logits_BSV[is_masked_BS].float(), ids_BS[is_masked_BS])
-            with torch.no_grad():
-                probabilities_MV = torch.softmax(logits_BSV[is_masked_BS].float(), dim=-1)
-                sampled_M = torch.multinomial(probabilities_MV, 1).squeeze(1)
-            corrupted_BS = ids_BS.clone()
-            corrupted_BS[is_masked_BS] = sampled_M
-            logits_BS = discriminator(input_ids=corrupted_BS, attention_mask=attention_BS).logits
-            rtd = F.binary_cross_entropy_with_logits(logits_BS.float(), (corrupted_BS != ids_BS).float())
-        optimizer.zero_grad()
-        (mlm + 50 * rtd).backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-
+def our_step(case: Case) -> Callable[[int], object]:
+    """The engine's step; short texts lie in full rows, the longest first, each where it still fits."""
+    step = OurStep(case.shape)
+    if not case.has_short_texts:
+        return step
+    rows: list[list[Tensor]] = []
+    for text in sorted((row[row != PADDING] for row in padded(case)), key=len, reverse=True):
+        fits = (row for row in rows if sum(map(len, row)) + len(text) <= case.shape.length)
+        place = next(fits, None)
+        if place is None:
+            place = []
+            rows.append(place)
+        place.append(text)
+    shape = len(rows), case.shape.length
+    ids_BS, piece_BS, position_BS = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
+    for row, texts in enumerate(rows):
+        start = 0
+        for number, text in enumerate(texts):
+            here = slice(start, start + len(text))
+            ids_BS[row, here], piece_BS[row, here] = text, number + 1
+            position_BS[row, here] = torch.arange(len(text))
+            start = here.stop
+    step.batch = batch_of(ids_BS, piece_BS.int(), position_BS)
     return step
 
 
-def measure(make_step: Callable[[str], Callable[[int], None]], precision: str) -> dict[str, float]:
-    """Tokens a second (median step), and the most memory beyond what the imports took, in MB."""
+def measure(side: str, case: Case) -> dict[str, float]:
+    """Real tokens a second (median step), and the most memory beyond what the imports took, in MB."""
     import transformers  # noqa: F401  (imported on both sides, so that the base is the same)
 
-    from electra_cli.training import step as _  # noqa: F401
-
+    num_tokens = int((padded(case) != PADDING).sum())
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step = make_step(precision)
+    step = our_step(case) if side == "ours" else straightforward_step(case.shape, padded(case))
     seconds = []
-    for number in range(WARM_UP + STEPS):
+    for number in range(WARM_UP + case.steps):
         start = time.perf_counter()
         step(number)
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    median = sorted(seconds[WARM_UP:])[STEPS // 2]
-    return {"tokens_per_second": ROWS * LENGTH / median, "megabytes": (peak - base) / 1024}
+    median = sorted(seconds[WARM_UP:])[case.steps // 2]
+    return {"tokens_per_second": num_tokens / median, "megabytes": (peak - base) / 1024}
+
+
+def compare(name: str, case: Case, threads: int, results: Results) -> None:
+    """Measure one case, side by side, unless the results have it."""
+    precision = case.shape.precision
+    if results.has(name, precision, threads):
+        return
+    sides: dict[str, list[dict[str, float]]] = {"ours": [], "peer": []}
+    for turn in range(case.repeats):
+        for side, seen in sides.items():
+            how = ("--threads", str(threads), "--precision", precision, "--case", name, "--side", side)
+            seen.append(in_own_process(__file__, *how))
+            say(
+                f"{name}, {precision}, turn {turn + 1} of {case.repeats}, {side}: "
+                f"{seen[-1]['tokens_per_second']:,.0f} tokens/s, {seen[-1]['megabytes']:,.0f} MB"
+            )
+    both = []
+    for figure, unit in (("megabytes", "MB"), ("tokens_per_second", "tokens/s")):
+        ours, peer = ([run[figure] for run in sides[side]] for side in ("ours", "peer"))
+        is_speed = unit == "tokens/s"
+        both.append(
+            pair(
+                name if is_speed else f"{name}, memory",
+                ours,
+                peer,
+                unit=unit,
+                more_is_better=is_speed,
+                precision=precision,
+                threads=threads,
+            )
+        )
+    results.add(*reversed(both))
 
 
 def main() -> None:
-    """Print and write the pairings; with arguments, measure one side in this process."""
-    parser = argparse.ArgumentParser()
+    """Print and write the pairings; with `--side`, measure one side in this process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--case", choices=list(CASES), help="this case alone")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], help="this precision alone")
     parser.add_argument("--side", choices=["ours", "peer"])
-    parser.add_argument("--precision", choices=["fp32", "bf16"])
-    arguments = parser.parse_args()
-    if arguments.side:
-        make_step = our_step if arguments.side == "ours" else straightforward_step
-        print(json.dumps(measure(make_step, arguments.precision)))
+    add_restart(parser)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    chosen = [options.case] if options.case else list(CASES)
+    if options.side:
+        case = CASES[options.case]
+        case = replace(case, shape=replace(case.shape, precision=options.precision or "fp32"))
+        print(json.dumps(measure(options.side, case)))
         return
-    pairings = []
-    for precision in ("fp32", "bf16"):
-        sides: dict[str, list[dict[str, float]]] = {"ours": [], "peer": []}
-        for _ in range(REPEATS):
-            for side, seen in sides.items():
-                seen.append(in_own_process(__file__, "--side", side, "--precision", precision))
-        for figure, unit, more in (("tokens_per_second", "tokens/s", True), ("megabytes", "MB", False)):
-            ours, peer = ([run[figure] for run in sides[side]] for side in ("ours", "peer"))
-            name = "electra-small step" if more else "electra-small step, memory"
-            pairings.append(
-                pair(
-                    name,
-                    ours,
-                    peer,
-                    unit=unit,
-                    more_is_better=more,
-                    precision=precision,
-                    threads=torch.get_num_threads(),
-                )
-            )
-    report("bench-step", pairings)
+    results = Results("bench-step", continues=options.continues)
+    for peer in ("electra-pytorch", "simpletransformers"):
+        say(f"{peer} left out: it asks for releases of torch and transformers that this environment lacks")
+    for precision in [options.precision] if options.precision else precisions():
+        for name in chosen:
+            case = replace(CASES[name], shape=replace(CASES[name].shape, precision=precision))
+            compare(name, case, options.threads, results)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pairing import Pairing, in_own_process, pair, report
+from pairing import Results, in_own_process, pair, say
 
 PROCESSES, REPEATS = 2, 3
 SETTINGS = ("vocab.size=8192", f"corpus.processes={PROCESSES}")
@@ -94,7 +94,8 @@ def main() -> None:
             seen = in_own_process(__file__, str(project / "corpus"), str(tokenizer_file), str(out))
             # The start of Python is in ours; the peer's clock starts after it.
             peer.append(megabytes / seen["seconds"])
-    line: Pairing = pair(
+            say(f"text, turn {len(peer)} of {REPEATS}: ours {ours[-1]:.2f}, peer {peer[-1]:.2f} MB/s")
+    line = pair(
         f"text to shards, {megabytes:.0f} MB",
         ours,
         peer,
@@ -103,7 +104,7 @@ def main() -> None:
         precision="-",
         threads=PROCESSES,
     )
-    report("bench-text", [line])
+    Results("bench-text").add(line)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Two ways of doing the same work, measured in turn in processes of their own, and their ratio."""
 
+import argparse
 import json
 import os
 import statistics
@@ -7,6 +8,8 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import torch
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -67,12 +70,66 @@ def pair(
     )
 
 
-def report(name: str, pairings: list[Pairing]) -> None:
-    """Print the table and write benchmarks/results/NAME.json."""
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps([asdict(pairing) for pairing in pairings], indent=2)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    print(f"{'':<46}{'ours':>12}{'peer':>12}  {'unit':<10}{'ratio':>7}  {'spread':>6}")
-    for p in pairings:
-        title = f"{p.name} ({p.precision}, {p.threads} threads)"
-        print(f"{title:<46}{p.ours:>12,.1f}{p.peer:>12,.1f}  {p.unit:<10}{p.ratio:>6.2f}×  {p.spread:>6.0%}")
+def precisions() -> list[str]:
+    """What is worth measuring here: emulated bfloat16 says nothing about a processor that has it."""
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return ["fp32", "bf16"]
+    say("bf16 left out: this processor has no bf16 instructions")
+    return ["fp32"]
+
+
+def say(text: str) -> None:
+    """Progress, beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def add_restart(parser: argparse.ArgumentParser) -> None:
+    """The option of every benchmark that takes minutes."""
+    parser.add_argument(
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="keep what the results file already holds, and measure only the rest",
+    )
+
+
+class Results:
+    """benchmarks/results/NAME.json and .md, complete after each pairing, so that a break loses one."""
+
+    def __init__(self, name: str, *, continues: bool = False) -> None:
+        self._path = RESULTS / f"{name}.json"
+        self._pairings: list[Pairing] = []
+        if continues and self._path.is_file():
+            held = json.loads(self._path.read_text(encoding="utf-8"))
+            self._pairings = [Pairing(**one) for one in held]
+            say(f"{len(held)} lines are in {self._path} already")
+
+    def has(self, name: str, precision: str, threads: int) -> bool:
+        """Whether that was measured before the break."""
+        return any((p.name, p.precision, p.threads) == (name, precision, threads) for p in self._pairings)
+
+    def add(self, *pairings: Pairing) -> None:
+        """Print each and write all."""
+        for p in pairings:
+            title = f"{p.name} ({p.precision}, {p.threads} threads)"
+            figures = f"{p.ours:>12,.1f}{p.peer:>12,.1f}  {p.unit:<10}{p.ratio:>6.2f}×  {p.spread:>5.0%}"
+            print(f"{title:<56}{figures}", flush=True)
+        self._pairings += pairings
+        RESULTS.mkdir(exist_ok=True)
+        text = json.dumps([asdict(pairing) for pairing in self._pairings], indent=2)
+        self._path.write_text(text + "\n", encoding="utf-8")
+        self._path.with_suffix(".md").write_text(markdown(self._pairings), encoding="utf-8")
+
+
+def markdown(pairings: list[Pairing]) -> str:
+    """The table as docs/performance.md shows it."""
+    lines = [
+        "| | precision, threads | ours | peer | unit | ratio | spread, repeats |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {p.name} | {p.precision}, {p.threads} | {p.ours:,.1f} | {p.peer:,.1f} | {p.unit} | "
+        f"{p.ratio:.2f} × | {p.spread:.0%}, {p.repeats} |"
+        for p in pairings
+    ]
+    return "\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.M)
 
 PROMISED = {
     "help", "setup", "quickstart", "check", "test", "test-long", "bench", "bench-kernel", "bench-step",
-    "bench-text", "ladder", "gpu-check", "docs", "pipeline", "eval", "clean",
+    "bench-text", "profile", "ladder", "gpu-check", "docs", "pipeline", "eval", "clean",
 }  # fmt: skip
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
