@@ -27,7 +27,7 @@ from torch import nn
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from electra_cli.models.flops import deberta_v3_training, electra_training
+from electra_cli.objectives.costs import training_flops
 from electra_cli.objectives.masking import RowMasking
 from electra_cli.optimization.update import NetworkUpdate
 
@@ -183,7 +183,7 @@ def best_product_rate(size: int = 1536) -> float:
 def measure(shape: StepShape, num_steps: int) -> Profile:
     """Profile some steps after two that warm up."""
     step = OurStep(shape)
-    flops = step_flops(shape, step)
+    flops = training_flops(shape.settings(), vocabulary_size=shape.vocabulary) * shape.rows * shape.length
     for number in range(2):
         step(number)
     limit = best_product_rate()
@@ -235,15 +235,6 @@ def measure(shape: StepShape, num_steps: int) -> Profile:
     )
 
 
-def step_flops(shape: StepShape, step: OurStep) -> float:
-    """Matrix products of one step."""
-    count = deberta_v3_training if shape.use == "deberta_v3" else electra_training
-    objective: Any = step.objective
-    configs = objective.discriminator.encoder.config, objective.generator.encoder.config
-    a_token = count(*configs, sequence_length=shape.length, masked_fraction=0.15)
-    return a_token * shape.rows * shape.length
-
-
 def markdown(found: Profile) -> str:
     """The table for docs/performance.md."""
     lines = [
@@ -267,7 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="small", choices=["toy", "tiny", "small", "base"])
     parser.add_argument("--backbone", default="electra", choices=["electra", "modern", "deberta"])
-    parser.add_argument("--objective", default="electra", choices=["electra", "deberta_v3"])
+    parser.add_argument("--objective", default="electra", choices=["electra", "masked_lm"])
     parser.add_argument("--rows", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])

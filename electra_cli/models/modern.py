@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from electra_cli.kernels.dropout import add_dropped, dropped
+from electra_cli.kernels.layer_passes import rotated
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.embeddings import TokenEmbeddings, WordEmbeddings
@@ -28,16 +29,6 @@ def rotary_angles(position_BS: Tensor, head_width: int, theta: float) -> Tensor:
     rate = 1.0 / (theta ** (place / head_width))
     angle_BSK = position_BS.unsqueeze(-1).float() * rate
     return torch.cat((angle_BSK, angle_BSK), dim=-1)
-
-
-def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
-    """Query, key and value side by side (L = 3·D), query and key turned in each head; float32 inside."""
-    batch, sequence, width = qkv_BSL.shape
-    query_key, value = qkv_BSL[..., : 2 * width // 3], qkv_BSL[..., 2 * width // 3 :]
-    turning = query_key.float().view(batch, sequence, -1, cos_BSK.shape[-1])
-    first, second = turning.chunk(2, dim=-1)
-    turned = turning * cos_BSK.unsqueeze(2) + torch.cat((-second, first), dim=-1) * sin_BSK.unsqueeze(2)
-    return torch.cat((turned.flatten(2).to(qkv_BSL.dtype), value), dim=-1)
 
 
 def window_mask(mask_B1SS: Tensor, window: int) -> Tensor:

@@ -79,6 +79,23 @@ def test_compiled_gelu_is_as_near_to_the_truth_as_torchs_own():
 
 
 @WITH_NATIVE
+@pytest.mark.parametrize(("heads", "width"), [(1, 2), (3, 6), (2, 64)])
+def test_compiled_rotary_positions_are_those_of_the_definition(heads, width):
+    qkv_BSL = drawn(2, 9, 3 * heads * width, dtype=torch.float32)
+    angle = drawn(2, 9, width // 2, dtype=torch.float32).detach().repeat(1, 1, 2)
+    weight = drawn(2, 9, 3 * heads * width, dtype=torch.float32).detach().flip(0)
+    found = []
+    for module in (native, reference):
+        turned = module.rotated(qkv_BSL, angle.cos(), angle.sin())
+        found.append((turned.detach(), *torch.autograd.grad((turned * weight).sum(), qkv_BSL)))
+    for ours, theirs in zip(*found, strict=True):
+        # Two products and a sum.
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    value = slice(2 * heads * width, None)
+    assert torch.equal(found[0][0][..., value], qkv_BSL[..., value])
+
+
+@WITH_NATIVE
 def test_what_is_not_finite_stays_visible():
     value = torch.tensor([[float("nan")], [float("inf")], [1.0]])
     gelu = native.linear_gelu(value, torch.ones(1, 1), torch.zeros(1)).squeeze(1)
@@ -147,6 +164,7 @@ def test_without_a_compiler_plain_torch_serves(monkeypatch):
         ("0.5f * sum * t * power", "0.49f * sum * t * power", "the value differs"),
         ("x * (0.39894228f * power)", "x * (0.38f * power)", "gradient of hidden differs"),
         ("squares / static_cast<float>(width) + eps", "squares / static_cast<float>(width) + 0.5f", "output"),
+        ("to_b[i] = b[i] * cos[i] + a[i]", "to_b[i] = b[i] * cos[i] - a[i]", "the output differs"),
         ("- x[i] * along);\n          beside", "+ x[i] * along);\n          beside", "gradient"),
     ],
 )

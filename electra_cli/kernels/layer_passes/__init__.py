@@ -1,4 +1,4 @@
-"""Two linear layers with what follows them in a transformer layer, each in one pass behind its product.
+"""What stands between the matrix products of a transformer layer, in one pass each; rotary positions.
 
 `reference.py` is the definition, in plain torch; `native` compiles the passes and serves float32 on a
 processor wherever it can be built. docs/performance.md has what it gives.
@@ -12,7 +12,7 @@ from torch import Tensor
 from electra_cli.kernels.layer_passes import native, reference
 from electra_cli.kernels.layer_passes.reference import Norm
 
-__all__ = ["Norm", "linear_add_norm", "linear_gelu"]
+__all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated"]
 
 
 def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
@@ -29,6 +29,13 @@ def linear_add_norm(
     if _is_for_native(hidden, residual, weight_FD):
         return native.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
     return reference.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
+
+
+def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
+    """Query, key and value side by side (L = 3·D), query and key turned in each head; float32 inside."""
+    if _is_for_native(qkv_BSL, cos_BSK):
+        return native.rotated(qkv_BSL, cos_BSK, sin_BSK)
+    return reference.rotated(qkv_BSL, cos_BSK, sin_BSK)
 
 
 def _is_for_native(*tensors: Tensor) -> bool:

@@ -3,7 +3,8 @@
 Products are torch's. What a pass leaves for the way back takes the place of the product, so that no more is
 kept than in plain torch.
 
-Letters: N rows, D width of the input, F width of the product, C chunks of rows.
+Letters: N rows, D width of the input, F width of the product, C chunks of rows; B batch, S sequence, K width
+of a head, L = 3·D (query, key, value).
 """
 
 import ctypes
@@ -38,6 +39,7 @@ _SIGNATURES = {
         _LONG,
         _INT,
     ),
+    "electra_rotate": (*[_POINTER] * 3, _FLOAT, _POINTER, _LONG, _LONG, _LONG, _LONG, _INT),
     "electra_add_norm_back": (*[_POINTER] * 5, _FLOAT, *[_POINTER] * 3, _LONG, _LONG, _LONG, _INT),
 }
 
@@ -81,6 +83,12 @@ def linear_add_norm(
         hidden, weight_FD, bias_F, rate, residual, norm.gain_F, norm.shift_F, norm.eps
     )
     return output
+
+
+def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
+    """As in `reference`; needs `why_not()` to be empty."""
+    turned: Tensor = _Rotated.apply(qkv_BSL, cos_BSK, sin_BSK)  # type: ignore[no-untyped-call]
+    return turned
 
 
 class _LinearGelu(torch.autograd.Function):
@@ -157,6 +165,38 @@ class _LinearAddNorm(torch.autograd.Function):
         return of_hidden, of_weight_FD, of_bias_F, None, of_residual, of_gain_F, of_shift_F, None
 
 
+class _Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
+        cos_BSK, sin_BSK = cos_BSK.contiguous(), sin_BSK.contiguous()
+        ctx.save_for_backward(cos_BSK, sin_BSK)
+        return _turned(qkv_BSL, cos_BSK, sin_BSK, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_BSL: Tensor) -> tuple[Tensor, None, None]:
+        cos_BSK, sin_BSK = ctx.saved_tensors
+        return _turned(gradient_BSL, cos_BSK, sin_BSK, -1.0), None, None
+
+
+def _turned(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor, sign: float) -> Tensor:
+    batch, sequence, width = qkv_BSL.shape
+    head_width = cos_BSK.shape[-1]
+    qkv_BSL = qkv_BSL.contiguous()
+    to_BSL = torch.empty_like(qkv_BSL)
+    load().electra_rotate(
+        *_pointers(qkv_BSL, cos_BSK, sin_BSK),
+        sign,
+        *_pointers(to_BSL),
+        batch * sequence,
+        2 * width // 3 // head_width,
+        head_width // 2,
+        width,
+        _threads(),
+    )
+    return to_BSL
+
+
 def _of_product(
     ctx: Any, of_product_NF: Tensor, hidden_ND: Tensor, weight_FD: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -185,10 +225,8 @@ def _disagreement() -> str:
     """What differs from the definition on one small case, in words; empty where nothing does."""
     # Whoever asks first may be in inference mode, where nothing has a gradient.
     with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.enable_grad():
-        ours, truth = (
-            _run(linear_gelu, linear_add_norm),
-            _run(reference.linear_gelu, reference.linear_add_norm),
-        )
+        ours = _run(linear_gelu, linear_add_norm, rotated)
+        truth = _run(reference.linear_gelu, reference.linear_add_norm, reference.rotated)
     for name, value in truth.items():
         # float32 sums of 24 products of size 1 round to about 1e-6; a wrong pass is wrong by far more.
         if not torch.allclose(ours[name], value, rtol=1e-4, atol=1e-4):
@@ -196,7 +234,7 @@ def _disagreement() -> str:
     return ""
 
 
-def _run(gelu: Any, add_norm: Any) -> dict[str, Tensor]:
+def _run(gelu: Any, add_norm: Any, rotate: Any) -> dict[str, Tensor]:
     """Outputs and gradients by name, of 70 rows of width 24 with values out to ± 20."""
     generator = torch.Generator().manual_seed(0)
 
@@ -211,6 +249,8 @@ def _run(gelu: Any, add_norm: Any) -> dict[str, Tensor]:
         torch.manual_seed(0)
         output = add_norm(value, outer, shift, 0.2, residual, norm)
     output = add_norm(value, outer, shift, 0.0, output, norm)
+    angle = torch.rand(7, 10, 2, generator=generator).repeat(1, 1, 2)
+    output = rotate(output.view(7, 10, 24), angle.cos(), angle.sin())
     trained = {"hidden": hidden, "inner": inner, "outer": outer, "residual": residual}
     trained |= {"bias": bias, "shift": shift, "gain": gain}
     weight = torch.randn(output.shape, generator=generator)

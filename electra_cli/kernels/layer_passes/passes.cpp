@@ -156,4 +156,28 @@ void electra_add_norm_back(const float* gradient, const float* normal, const flo
     }
   }
 }
+
+// Of each row the first num_heads heads of 2 * half values turned by its angles: (a, b) in the two halves of a head
+// becomes (a cos - b sin, b cos + a sin), with `sign` times the sine. What is left of the row is copied.
+void electra_rotate(const float* from, const float* cosine, const float* sine, float sign, float* to,
+                    int64_t num_rows, int64_t num_heads, int64_t half, int64_t width, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const float* cos = cosine + row * 2 * half;
+    const float* sin = sine + row * 2 * half;
+    for (int64_t head = 0; head < num_heads; ++head) {
+      const float* a = from + row * width + head * 2 * half;
+      const float* b = a + half;
+      float* to_a = to + row * width + head * 2 * half;
+      float* to_b = to_a + half;
+#pragma omp simd
+      for (int64_t i = 0; i < half; ++i) {
+        to_a[i] = a[i] * cos[i] - b[i] * (sign * sin[i]);
+        to_b[i] = b[i] * cos[i] + a[i] * (sign * sin[i]);
+      }
+    }
+    const int64_t turned = num_heads * 2 * half;
+    std::memcpy(to + row * width + turned, from + row * width + turned, (width - turned) * sizeof(float));
+  }
+}
 }

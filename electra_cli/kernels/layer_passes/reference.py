@@ -1,10 +1,12 @@
 """What the passes compute, in plain torch, for any device, type and precision.
 
-Letters: D width of the input, F width of the product; leading dimensions are free.
+Letters: D width of the input, F width of the product; leading dimensions are free. For `rotated`: B batch,
+S sequence, K width of a head, L = 3·D (query, key, value).
 """
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -32,3 +34,16 @@ def linear_add_norm(
     change = functional.linear(hidden, weight_FD, bias_F)
     added = add_dropped(residual, change, rate, training=True)
     return functional.layer_norm(added, added.shape[-1:], norm.gain_F, norm.shift_F, norm.eps)
+
+
+def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
+    """Query, key and value side by side, query and key turned in each head; float32 inside.
+
+    Both halves of K hold the same cosines and sines.
+    """
+    batch, sequence, width = qkv_BSL.shape
+    query_key, value = qkv_BSL[..., : 2 * width // 3], qkv_BSL[..., 2 * width // 3 :]
+    turning = query_key.float().view(batch, sequence, -1, cos_BSK.shape[-1])
+    first, second = turning.chunk(2, dim=-1)
+    turned = turning * cos_BSK.unsqueeze(2) + torch.cat((-second, first), dim=-1) * sin_BSK.unsqueeze(2)
+    return torch.cat((turned.flatten(2).to(qkv_BSL.dtype), value), dim=-1)
