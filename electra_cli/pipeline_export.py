@@ -205,5 +205,6 @@ def model_facts(project: Project, run: RunFacts, trained: Trained) -> "ModelFact
             for name, task in (scores.items() if isinstance(scores, dict) else ())
             if isinstance(task, dict) and isinstance(task.get("median"), float)
         ],
+        left_out=trained.objective.left_out(),
         versions=run.versions,
     )

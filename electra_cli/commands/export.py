@@ -105,12 +105,14 @@ def _show(screen: Screen, report: "ExportReport", soup: "SoupReport | None" = No
         lines.append(f"{kind:<15}{loaded_by[kind]:<{width}}{num_bytes / 1e6:7.1f} MB   {seen}".rstrip())
     if report.example:
         lines.append(f"{'':<15}{report.example}")
+    lines += [f"{kind:<15}not exported: {reason}" for kind, reason in report.left_out.items()]
     if report.not_checked:
         lines.append(f"not checked: {report.not_checked}")
     values: dict[str, object] = {
         "folder": str(report.folder),
         "bytes": dict(report.num_bytes),
         "differences": dict(report.differences),
+        "left_out": dict(report.left_out),
         "not_checked": report.not_checked,
     }
     if soup is not None:

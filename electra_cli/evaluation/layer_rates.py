@@ -71,6 +71,8 @@ def choose_rates(settings: Evaluate, config: EncoderConfig) -> Rates:
 def rate_factors(num_layers: int, rates: Rates) -> list[tuple[str, float]]:
     """Name and factor of each group from the top: head, layer n … 1, embeddings.
 
+    To the head belongs what an encoder has above its layers: ModernBERT's last LayerNorm.
+
     "paper": the top layer has decay¹ and the embeddings decay^(n+1). "google": one more everywhere below the
     head, as in the official code, which still counts a pooler that it no longer has. "top": one less, so that
     the top layer learns like the head.
@@ -86,9 +88,9 @@ def rate_factors(num_layers: int, rates: Rates) -> list[tuple[str, float]]:
 def rate_groups(classifier: Classifier, rates: Rates) -> list[RateGroup]:
     """Every parameter of the classifier in exactly one group."""
     encoder = classifier.encoder
-    lowest = encoder.parameters_below_the_layers()
+    highest = [*classifier.head.parameters(), *encoder.parameters_above_the_layers()]
     modules = [list(layer.parameters()) for layer in reversed(encoder.layers)]
-    members = [list(classifier.head.parameters()), *modules, lowest]
+    members = [highest, *modules, encoder.parameters_below_the_layers()]
     factors = rate_factors(len(encoder.layers), rates)
     groups = [
         RateGroup(name, factor, tuple(parameters))

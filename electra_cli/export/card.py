@@ -41,6 +41,8 @@ def model_card(kind: str, architecture: str, facts: ModelFacts) -> str:
         parts += ["## Data", _data(facts.data)]
     if facts.scores:
         parts += ["## Scores", _scores(facts.scores)]
+    if facts.left_out:
+        parts += ["## Not exported", *(f"- {kind}: {reason}." for kind, reason in facts.left_out.items())]
     return "\n\n".join(parts) + "\n"
 
 

@@ -48,4 +48,6 @@ class ModelFacts:
     heldout: Mapping[str, object] = field(default_factory=dict)
     """Last figures on held-out rows, by their metrics.jsonl names."""
     scores: Sequence[Score] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Networks that were trained and are in no folder, with the reason."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -37,6 +37,8 @@ class ExportReport:
     """Largest difference of outputs, relative to the largest output; empty when not checked."""
     example: str
     """What the generator fills in, for the eye."""
+    left_out: Mapping[str, str]
+    """Networks that were trained and are in no folder, with the reason."""
     not_checked: str
     """Why there was no self-check; empty when there was one."""
 
@@ -77,7 +79,8 @@ def export_model(
             report = {} if not_checked else _checked(exports, vocabulary, facts, folder)
             sizes = {kind: (folder / kind / "model.safetensors").stat().st_size for kind in exports}
             mark = {"format": 1, "run": facts.run, "step": facts.step, "vocab_sha256": vocabulary.sha256}
-            durable.write_json(folder / EXPORT_MARK, mark | {"folders": list(exports), "self_check": report})
+            held = {"folders": list(exports), "left_out": dict(facts.left_out)}
+            durable.write_json(folder / EXPORT_MARK, mark | held | {"self_check": report})
         progress.end()
     differences = report.get("differences", {})
     assert isinstance(differences, dict)
@@ -87,6 +90,7 @@ def export_model(
         num_bytes=sizes,
         differences=differences,
         example=str(report.get("example", "")),
+        left_out=facts.left_out,
         not_checked=not_checked,
     )
 

@@ -28,10 +28,14 @@ class Backbone(nn.Module, ABC):
     ) -> Tensor:
         """Hidden states [B, S, D]; a token sees the tokens of its own piece."""
 
+    def parameters_above_the_layers(self) -> list[nn.Parameter]:
+        """What follows the last layer: fine-tuning moves it as the head."""
+        return []
+
     def parameters_below_the_layers(self) -> list[nn.Parameter]:
-        """The embeddings, and all that belongs to no layer: fine-tuning moves them least."""
-        in_layers = set(self.layers.parameters())
-        return [parameter for parameter in self.parameters() if parameter not in in_layers]
+        """The embeddings, and what else is neither in the layers nor above: fine-tuning moves them least."""
+        others = {*self.layers.parameters(), *self.parameters_above_the_layers()}
+        return [parameter for parameter in self.parameters() if parameter not in others]
 
     def plain_state(self) -> dict[str, Tensor]:
         """The parameters that an encoder with tables of its own would need to compute the same."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from electra_cli.models.heads import DiscriminatorHead
+from electra_cli.models.heads import DetectionHead, DiscriminatorHead, LinearDiscriminatorHead
 from electra_cli.models.sizes import EncoderConfig
 
 
@@ -24,11 +24,14 @@ class CopyHead(nn.Module):
             logit_BS: Tensor = self.prediction(hidden_BSD.to(self.prediction.weight.dtype)).squeeze(-1)
         return logit_BS
 
-    def as_discriminator(self) -> DiscriminatorHead:
-        """ELECTRA's head with the same answers, in its sign: above 0 means replaced.
+    def as_discriminator(self) -> DetectionHead:
+        """A head with the same answers in ELECTRA's sign: above 0 means replaced.
 
-        Exact but for rounding, because gelu(x) − gelu(−x) = x: two of its inner units carry the linear layer.
+        ELECTRA's own, exact but for rounding, because gelu(x) − gelu(−x) = x: two of its inner units carry
+        the linear layer. None passes through ModernBERT's, which normalises inside: there it stays one layer.
         """
+        if not self.config.has_biases:
+            return self._turned()
         head = DiscriminatorHead(self.config).to(self.prediction.weight)
         with torch.no_grad():
             for parameter in head.parameters():
@@ -37,6 +40,13 @@ class CopyHead(nn.Module):
                 head.dense.weight[unit] = sign * self.prediction.weight[0]
                 head.dense.bias[unit] = sign * self.prediction.bias[0]
                 head.prediction.weight[0, unit] = -sign
+        return head
+
+    def _turned(self) -> LinearDiscriminatorHead:
+        head = LinearDiscriminatorHead(self.config).to(self.prediction.weight)
+        with torch.no_grad():
+            for turned, own in zip(head.parameters(), self.prediction.parameters(), strict=True):
+                turned.copy_(-own)
         return head
 
 

@@ -11,11 +11,16 @@ from torch import Tensor
 from electra_cli.errors import CorruptError, InputError
 from electra_cli.models.folder_files import CONFIG, read_json
 from electra_cli.models.folder_formats import encoder_config
-from electra_cli.models.heads import ContextDiscriminatorHead, DetectionHead, DiscriminatorHead
+from electra_cli.models.heads import (
+    ContextDiscriminatorHead,
+    DetectionHead,
+    DiscriminatorHead,
+    LinearDiscriminatorHead,
+)
 from electra_cli.models.sizes import EncoderConfig
 
 RTD_HEAD = "rtd_head.safetensors"
-"""Lies beside the encoder it belongs to; DeBERTaV3's has a LayerNorm with a bias, the others have none."""
+"""Lies beside its encoder. DeBERTaV3's has a LayerNorm with a bias, COCO-LM's is one layer alone."""
 
 
 def head_tensors(head: DetectionHead) -> dict[str, Tensor]:
@@ -27,7 +32,9 @@ def head_tensors(head: DetectionHead) -> dict[str, Tensor]:
 
 def detection_head(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> DetectionHead:
     """A head of the kind whose parameters `tensors` are, its own not yet set."""
-    return (ContextDiscriminatorHead if "layer_norm.bias" in tensors else DiscriminatorHead)(config)
+    if "layer_norm.bias" in tensors:
+        return ContextDiscriminatorHead(config)
+    return (DiscriminatorHead if "dense.weight" in tensors else LinearDiscriminatorHead)(config)
 
 
 def load_rtd_head(folder: Path) -> DetectionHead:

@@ -98,6 +98,22 @@ class DiscriminatorHead(DetectionHead):
         return self(hidden_BSD)  # type: ignore[no-any-return]
 
 
+class LinearDiscriminatorHead(DetectionHead):
+    """COCO-LM's, in ELECTRA's sign: one linear layer."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.prediction = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden_BSD: Tensor) -> Tensor:
+        """Logits [B, S] in float32; above 0 means replaced."""
+        return _one_logit(self.prediction, hidden_BSD)
+
+    def detect(self, hidden_BSD: Tensor, position_BS: Tensor) -> Tensor:
+        """As `forward`; positions do not matter."""
+        return self(hidden_BSD)  # type: ignore[no-any-return]
+
+
 def _one_logit(prediction: nn.Linear, state_BSD: Tensor) -> Tensor:
     with torch.autocast(state_BSD.device.type, enabled=False):
         # One column: rounding its logits to bfloat16 would save nothing.

@@ -119,6 +119,10 @@ class ModernEncoder(Backbone):
         output_BSD: Tensor = self.final_norm(hidden_BSD)
         return output_BSD
 
+    def parameters_above_the_layers(self) -> list[nn.Parameter]:
+        """Those of the last LayerNorm."""
+        return list(self.final_norm.parameters())
+
     def plain_state(self) -> dict[str, Tensor]:
         """With the one word table that words and projection are together."""
         state = super().plain_state()

@@ -147,6 +147,10 @@ class Objective(nn.Module, ABC):
     def exports(self) -> dict[str, HFFolder]:
         """What can be exported, by folder name (`encoder`, `discriminator`, `generator`)."""
 
+    def left_out(self) -> Mapping[str, str]:
+        """Networks that were trained and that no folder can hold, with the reason; most leave none out."""
+        return {}
+
 
 class DrawingObjective(Objective):
     """An objective that samples from frozen models alone, so that all of it can be drawn before a run."""

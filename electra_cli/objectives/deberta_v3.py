@@ -131,14 +131,20 @@ class DebertaV3(Objective):
         }
 
     def exports(self) -> dict[str, HFFolder]:
-        """The discriminator's encoder with E_D = E_G + E_Δ, its head beside it; the generator if it is plain.
-
-        No class of transformers has the enhanced mask decoder, so a generator with it is not exported.
-        """
+        """The discriminator's encoder with E_D = E_G + E_Δ, its head beside it; a plain generator."""
         folders = discriminator_folders(self.discriminator.encoder, self.discriminator.head)
         if self.generator.decoder is None:
             folders |= generator_folders(self.generator.encoder, self.generator.head)
         return folders
+
+    def left_out(self) -> Mapping[str, str]:
+        """A generator with the enhanced mask decoder: without its absolute positions it answers otherwise."""
+        if self.generator.decoder is None:
+            return {}
+        return {
+            "generator": "no class of transformers has its enhanced mask decoder; "
+            "a generator trained with objective.enhanced_mask_decoder = false can be exported"
+        }
 
     def _generate(self, batch: Batch) -> tuple[Drawn, Losses]:
         chosen = self.masking.choose(batch)

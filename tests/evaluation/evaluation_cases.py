@@ -5,12 +5,12 @@ from pathlib import Path
 
 from electra_cli import durable
 from electra_cli.evaluation.request import Request
-from electra_cli.models.encoder import Encoder
+from electra_cli.models.backbones import build_encoder
 from electra_cli.models.folders import encoder_folder, write_folder
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig
 from electra_cli.project import Project, project_from_settings
-from electra_cli.settings import Evaluate, ProjectSettings
+from electra_cli.settings import BackboneName, Evaluate, ProjectSettings
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
@@ -32,7 +32,14 @@ WORDS = [
 LETTERS = list("abcdefghijklmnopqrstuvwxyz0123456789.,'\"?!-")
 
 
-def write_model(folder: Path, *, num_layers: int = 1, hidden_size: int = 32, std: float = 0.2) -> Path:
+def write_model(
+    folder: Path,
+    *,
+    num_layers: int = 1,
+    hidden_size: int = 32,
+    std: float = 0.2,
+    backbone: BackboneName = "electra",
+) -> Path:
     """A random encoder with a vocabulary that spells every word of ours."""
     pieces = SPECIAL + WORDS + LETTERS + [f"##{letter}" for letter in LETTERS]
     config = EncoderConfig(
@@ -41,10 +48,12 @@ def write_model(folder: Path, *, num_layers: int = 1, hidden_size: int = 32, std
         hidden_size=hidden_size,
         feed_forward_size=2 * hidden_size,
         num_heads=2,
-        embedding_size=16,
+        embedding_size=hidden_size if backbone == "modern" else 16,
         max_positions=64,
+        num_segments=2 if backbone == "electra" else 0,
+        backbone=backbone,
     )
-    encoder = Encoder(config)
+    encoder = build_encoder(config)
     initialise(encoder, seed=0, std=std)
     folder.mkdir(parents=True, exist_ok=True)
     write_folder(folder, encoder_folder(encoder))

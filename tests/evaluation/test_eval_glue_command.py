@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from evaluation_cases import write, write_glue, write_model
+from evaluation_cases import read_results, write, write_glue, write_model
 
 from electra_cli.commands._boundary import run as run_boundary
 from electra_cli.main import app
+from electra_cli.settings import BackboneName
 
 FAST = ["-s", "evaluate.learning_rate=0.005", "-s", "evaluate.seeds=1", "-s", "evaluate.batch_size=16"]
 
@@ -34,6 +35,17 @@ def test_a_task_is_scored_beside_published_numbers(place: Path, capsys: pytest.C
         assert expected in shown
     assert (place / "evaluate/glue/model/results.json").is_file()
     assert (place / "evaluate/glue/model/results.md").is_file()
+
+
+@pytest.mark.parametrize("backbone", ["deberta", "modern"])
+def test_every_backbone_is_fine_tuned(
+    place: Path, capsys: pytest.CaptureFixture[str], backbone: BackboneName
+) -> None:
+    write_model(place / backbone, num_layers=2, backbone=backbone)
+    assert electra("--task", "sst2", "--model", backbone, *FAST) == 0
+    (run,) = read_results(place / "evaluate/glue" / backbone)["tasks"]["sst2"]["runs"]
+    # Eight steps on 32 sentences whose label is one word; a constant answer has half of them right.
+    assert run["status"] == "ok" and run["value"] > 0.5, capsys.readouterr().out
 
 
 def test_json_ends_with_the_results(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

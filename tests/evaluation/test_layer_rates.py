@@ -18,6 +18,7 @@ from electra_cli.evaluation.layer_rates import (
 )
 from electra_cli.models.encoder import Encoder
 from electra_cli.models.folders import load_encoder
+from electra_cli.models.modern import ModernEncoder
 from electra_cli.models.sizes import SIZES, EncoderConfig
 from electra_cli.settings import Evaluate
 from electra_cli.settings_protocols import ELECTRA
@@ -74,6 +75,16 @@ def test_every_parameter_is_in_one_group_and_gets_its_rate(tmp_path: Path) -> No
     assert rate_of[id(encoder.embeddings.word_VE)] == 0.25
     assert decay_of[id(encoder.embeddings.word_VE)] == 0.01
     assert decay_of[id(classifier.head.bias)] == decay_of[id(encoder.embeddings.layer_norm.weight)] == 0.0
+
+
+def test_what_modern_has_above_its_layers_learns_like_the_head(tmp_path: Path) -> None:
+    encoder = load_encoder(write_model(tmp_path, num_layers=2, backbone="modern"), dropout=0.0).encoder
+    assert isinstance(encoder, ModernEncoder)
+    groups = rate_groups(Classifier(encoder, 2, 0.0), Rates(1.0, 0.5, "paper"))
+    factor_of = {id(parameter): group.factor for group in groups for parameter in group.parameters}
+    assert factor_of[id(encoder.final_norm.weight)] == 1.0
+    assert factor_of[id(encoder.embedding_norm.weight)] == factor_of[id(encoder.embeddings.word_VE)] == 0.125
+    assert len(factor_of) == len(list(encoder.parameters())) + 2
 
 
 def test_the_first_step_without_bias_correction_is_the_official_one() -> None:

@@ -326,7 +326,9 @@ def test_a_plain_generator_is_exported_and_the_sum_of_the_tables():
     objective = make(objective={"enhanced_mask_decoder": False})
     train(objective, random_batch(4, 32, VOCABULARY), 2, 1e-2)
     exports = objective.exports()
-    assert set(exports) == {"encoder", "generator"} and set(make().exports()) == {"encoder"}
+    assert set(exports) == {"encoder", "generator"} and objective.left_out() == {}
+    enhanced = make()
+    assert set(enhanced.exports()) == {"encoder"} and set(enhanced.left_out()) == {"generator"}
     shared = objective.generator.encoder.embeddings.word_VE
     own = objective.discriminator.encoder.embeddings
     assert isinstance(own, GradientDisentangledEmbeddings) and own.own.word_VE.any()
