@@ -131,6 +131,11 @@ class Model(Settings):
     """Dropout of hidden states."""
     attention_dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout of attention weights."""
+    relative_buckets: CountOrZero = 0
+    """Buckets of COCO-LM's bias on attention by relative place, backbone electra only; such a model cannot
+    be exported. 0: no bias."""
+    relative_distance: Count = 128
+    """Distances from here on share a bucket of that bias."""
     layer_norm_eps: float = Field(1e-12, gt=0)
     """ε of LayerNorm."""
     init_std: float = Field(0.02, gt=0)

@@ -32,16 +32,29 @@ def piece_mask(piece_BS: Tensor, dtype: torch.dtype) -> Tensor:
     return mask_BSS.masked_fill_(is_other_BSS, float("-inf")).unsqueeze(1)
 
 
-def attend(qkv_BSL: Tensor, mask_B1SS: Tensor, *, num_heads: int, dropout: float) -> Tensor:
+def attend(
+    qkv_BSL: Tensor, mask_B1SS: Tensor, bias_HSS: Tensor | None = None, *, num_heads: int, dropout: float
+) -> Tensor:
     """Attention of `num_heads` heads; `qkv_BSL` holds query, key and value side by side (L = 3·D).
 
-    `dropout` is the rate at which attention weights are dropped, 0 outside training.
+    `bias_HSS` is added to the scaled scores of every row. `dropout` is the rate at which attention weights
+    are dropped, 0 outside training.
     """
-    if qkv_BSL.device.type == "cpu":
-        keeps = torch.is_grad_enabled() and qkv_BSL.requires_grad
-        context_BSD: Tensor = _BlockAttention.apply(qkv_BSL, mask_B1SS, num_heads, dropout, keeps)  # type: ignore[no-untyped-call]
-        return context_BSD
+    if qkv_BSL.device.type != "cpu":
+        return fused_attention(qkv_BSL, mask_B1SS, bias_HSS, num_heads=num_heads, dropout=dropout)
+    has_gradient = qkv_BSL.requires_grad or (bias_HSS is not None and bias_HSS.requires_grad)
+    keeps = torch.is_grad_enabled() and has_gradient
+    context_BSD: Tensor = _BlockAttention.apply(qkv_BSL, mask_B1SS, bias_HSS, num_heads, dropout, keeps)  # type: ignore[no-untyped-call]
+    return context_BSD
+
+
+def fused_attention(
+    qkv_BSL: Tensor, mask_B1SS: Tensor, bias_HSS: Tensor | None, *, num_heads: int, dropout: float
+) -> Tensor:
+    """As `attend`, by torch's own kernels."""
     query_BHSK, key_BHSK, value_BHSK = _split_heads(qkv_BSL, num_heads).unbind(0)
+    if bias_HSS is not None:
+        mask_B1SS = (mask_B1SS + bias_HSS).to(query_BHSK.dtype)
     context_BHSK = F.scaled_dot_product_attention(
         query_BHSK, key_BHSK, value_BHSK, attn_mask=mask_B1SS, dropout_p=dropout
     )
@@ -74,7 +87,13 @@ class _BlockAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, qkv_BSL: Tensor, mask_B1SS: Tensor, num_heads: int, dropout: float, keeps: bool
+        ctx: Any,
+        qkv_BSL: Tensor,
+        mask_B1SS: Tensor,
+        bias_HSS: Tensor | None,
+        num_heads: int,
+        dropout: float,
+        keeps: bool,
     ) -> Tensor:
         # A copy even where the view is contiguous already: it is scaled in place.
         qkv = _split_heads(qkv_BSL, num_heads).clone(memory_format=torch.contiguous_format)
@@ -88,7 +107,9 @@ class _BlockAttention(torch.autograd.Function):
             key_NKS = key_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
             score_NSS = torch.bmm(query_BHSK[rows, heads].flatten(0, 1), key_NKS)
             shape = context_BHSK[rows, heads].shape
-            score_NSS.view(*shape[:3], shape[2]).add_(mask_B1SS[rows])
+            score_BHSS = score_NSS.view(*shape[:3], shape[2]).add_(mask_B1SS[rows])
+            if bias_HSS is not None:
+                score_BHSS.add_(bias_HSS[heads])
             weight_NSS = used_NSS = torch.softmax(score_NSS, dim=-1)
             kept = []
             if dropout:
@@ -100,17 +121,21 @@ class _BlockAttention(torch.autograd.Function):
             torch.bmm(used_NSS, value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
         ctx.save_for_backward(qkv, *saved)
         ctx.dropout = dropout
+        ctx.bias_dtype = None if bias_HSS is None else bias_HSS.dtype
         return context_BHSK.transpose(1, 2).flatten(2)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_BSD: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, gradient_BSD: Tensor) -> tuple[Tensor, None, Tensor | None, None, None, None]:
         qkv, *saved = ctx.saved_tensors
         query_BHSK, key_BHSK, value_BHSK = qkv.unbind(0)
         batch, num_heads, sequence, _ = query_BHSK.shape
         of_context_BSHK = gradient_BSD.reshape(batch, sequence, num_heads, -1)
         of_context_BHSK = of_context_BSHK.transpose(1, 2).contiguous()
         of_qkv = torch.empty_like(qkv)
+        of_bias_HSS = None
+        if ctx.bias_dtype is not None:
+            of_bias_HSS = qkv.new_zeros((num_heads, sequence, sequence), dtype=ctx.bias_dtype)
         remaining = iter(saved)
         for rows, heads in _blocks(batch, num_heads, sequence):
             weight_NSS = next(remaining)
@@ -124,10 +149,13 @@ class _BlockAttention(torch.autograd.Function):
             if kept_NSS is not None:
                 of_weight_NSS.mul_(kept_NSS)
             of_score_NSS = torch._softmax_backward_data(of_weight_NSS, weight_NSS, -1, weight_NSS.dtype)
+            if of_bias_HSS is not None:
+                of_score_BHSS = of_score_NSS.view(-1, of_bias_HSS[heads].shape[0], sequence, sequence)
+                of_bias_HSS[heads] += of_score_BHSS.sum(0, dtype=ctx.bias_dtype)
             torch.bmm(of_score_NSS, key_BHSK[rows, heads].flatten(0, 1), out=of_query_NSK)
             query_NSK = query_BHSK[rows, heads].flatten(0, 1)
             torch.bmm(of_score_NSS.transpose(1, 2), query_NSK, out=of_key_NSK)
         of_qkv[0].mul_(query_BHSK.shape[-1] ** -0.5)
         if ctx.dropout:
             of_qkv[2].mul_(keep_scale(ctx.dropout))
-        return of_qkv.permute(1, 3, 0, 2, 4).flatten(2), None, None, None, None
+        return of_qkv.permute(1, 3, 0, 2, 4).flatten(2), None, of_bias_HSS, None, None, None

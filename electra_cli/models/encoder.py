@@ -1,6 +1,9 @@
-"""The encoder of BERT and ELECTRA: post-LayerNorm transformer layers over the embeddings."""
+"""The encoder of BERT and ELECTRA: post-LayerNorm transformer layers over the embeddings.
 
-# B batch, S sequence, D hidden, F inner width of the feed-forward
+Optionally with COCO-LM's bias by relative place, which no class of transformers has on these layers.
+"""
+
+# B batch, S sequence, H heads, D hidden, F inner width of the feed-forward
 
 from abc import ABC
 
@@ -11,6 +14,7 @@ from electra_cli.kernels.layer_passes import Norm, linear_add_norm, linear_gelu
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.embeddings import Embeddings, TokenEmbeddings
+from electra_cli.models.relative_bias import RelativeBias
 from electra_cli.models.sizes import EncoderConfig
 
 
@@ -51,11 +55,12 @@ class PostNormLayer(nn.Module, ABC):
 class Layer(PostNormLayer):
     """A layer with the attention of the original transformer."""
 
-    def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor) -> Tensor:
+    def forward(self, hidden_BSD: Tensor, mask_B1SS: Tensor, bias_HSS: Tensor | None) -> Tensor:
         """One layer; keeps the shape."""
         context_BSD = attend(
             self.qkv(hidden_BSD),
             mask_B1SS,
+            bias_HSS,
             num_heads=self.num_heads,
             dropout=self.attention_dropout if self.training else 0.0,
         )
@@ -73,6 +78,7 @@ class Encoder(Backbone):
         self.projection = (
             nn.Linear(config.embedding_size, config.hidden_size) if config.has_projection else None
         )
+        self.relative_bias = RelativeBias(config) if config.relative_buckets else None
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
 
     def forward(
@@ -85,6 +91,7 @@ class Encoder(Backbone):
         if self.projection is not None:
             hidden_BSD = self.projection(hidden_BSD)
         mask_B1SS = piece_mask(piece_BS, hidden_BSD.dtype)
+        bias_HSS = None if self.relative_bias is None else self.relative_bias(piece_BS.shape[1])
         for layer in self.layers:
-            hidden_BSD = layer(hidden_BSD, mask_B1SS)
+            hidden_BSD = layer(hidden_BSD, mask_B1SS, bias_HSS)
         return hidden_BSD

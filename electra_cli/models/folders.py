@@ -87,9 +87,20 @@ def _evaluating(encoder: Backbone, head: Callable[[Tensor], Tensor] | None = Non
 def _folder(
     encoder: Backbone, architecture: str, prefix: str, head: Mapping[str, Tensor], run: Run
 ) -> HFFolder:
+    _require_a_class(encoder.config)
     form = format_of(encoder.config)
     body = in_their_names(form.body_names(encoder.config), encoder.plain_state(), prefix)
     return HFFolder(form.config(encoder.config, architecture), {**body, **head}, architecture, run)
+
+
+def _require_a_class(config: EncoderConfig) -> None:
+    if config.relative_buckets:
+        raise InputError(
+            f"model.relative_buckets = {config.relative_buckets}: no class of transformers adds such a bias "
+            "to ELECTRA's attention; without it the network would answer otherwise, so it is not exported",
+            key="model.relative_buckets",
+            hint="train with model.relative_buckets = 0 for a model that others can load",
+        )
 
 
 def write_folder(folder: Path, content: HFFolder) -> None:
@@ -297,4 +308,5 @@ _SHAPES = (
     "num_heads",
     "embedding_size",
     "num_segments",
+    "relative_buckets",
 )

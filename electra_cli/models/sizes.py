@@ -24,6 +24,10 @@ class EncoderConfig:
     init_std: float = 0.02
     padding_id: int = 0
     backbone: BackboneName = "electra"
+    relative_buckets: int = 0
+    """ELECTRA: buckets of a bias on attention by relative place, half of them for each sign; 0: no bias."""
+    relative_distance: int = 128
+    """ELECTRA: distances from here on share a bucket of that bias."""
     position_buckets: int = 256
     """DeBERTa: rows of the relative table for each sign of a distance."""
     max_distance: int = 512
@@ -110,6 +114,9 @@ BACKBONE_SIZES: dict[BackboneName, dict[str, Size]] = {
 _NUM_SEGMENTS: dict[BackboneName, int] = {"electra": 2, "deberta": 0, "modern": 0}
 """Token types: rows of the table, where there is one."""
 
+MIN_BUCKETS = 8
+"""Fewer buckets of relative places have no logarithmic part."""
+
 MIN_POSITIONS = 512
 """Rows of the position table at least, so that an export serves longer texts than it was trained on."""
 
@@ -138,6 +145,8 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
             key="model.local_window",
             hint='leave it out, or choose model.backbone = "modern"',
         )
+    if model.relative_buckets:
+        _check_bias(model)
     return EncoderConfig(
         vocab_size=vocab_size,
         num_layers=size.num_layers,
@@ -154,6 +163,8 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         padding_id=padding_id,
         backbone=model.backbone,
         local_window=model.local_window,
+        relative_buckets=model.relative_buckets,
+        relative_distance=model.relative_distance,
     )
 
 
@@ -224,6 +235,32 @@ def _check_modern(size: Size) -> None:
             key="model.num_heads",
             hint="half as many heads are twice as wide",
         )
+
+
+def _check_bias(model: Model) -> None:
+    """Refuse a bias on layers that know relative places, and buckets that cannot be divided."""
+    buckets, distance = model.relative_buckets, model.relative_distance
+    key, hint = "model.relative_buckets", "leave model.relative_buckets out"
+    if model.backbone != "electra":
+        message = (
+            f'model.relative_buckets = {buckets} does not go with model.backbone = "{model.backbone}", whose '
+            "attention knows relative places already"
+        )
+    elif buckets < MIN_BUCKETS or buckets % 4:
+        message = (
+            f"model.relative_buckets = {buckets}: two signs with an exact and a logarithmic half each need a "
+            f"multiple of 4, {MIN_BUCKETS} at least"
+        )
+        hint = f"{max(MIN_BUCKETS, buckets // 4 * 4)} would fit"
+    elif distance - 1 <= buckets // 4:
+        message = (
+            f"model.relative_distance = {distance} leaves nothing between it and the {buckets // 4} exact "
+            f"distances of model.relative_buckets = {buckets}"
+        )
+        key, hint = "model.relative_distance", f"at least {buckets // 4 + 2}"
+    else:
+        return
+    raise ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

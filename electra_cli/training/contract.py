@@ -174,6 +174,9 @@ def _gradients(objective: Objective, batch: Batch) -> tuple[tuple[str, ...], lis
 
 
 def _exports(objective: Objective, batch: Batch) -> Iterator[Breach]:
+    if objective.settings.model.relative_buckets:
+        # No folder can hold this model, whatever the objective; `electra export` says so.
+        return
     exports = objective.exports()
     if "encoder" not in exports:
         yield Breach(

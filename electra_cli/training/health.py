@@ -56,6 +56,14 @@ def warnings_before_training(
                 f"batches of {pretrain.batch_size} rows",
             )
         )
+    if settings.model.relative_buckets:
+        found.append(
+            Concern(
+                "no-export",
+                f"model.relative_buckets = {settings.model.relative_buckets}: what this run trains cannot be "
+                "exported, and so not be fine-tuned: no class of transformers has such a bias",
+            )
+        )
     limit = usual_rate(hidden_size, pretrain.batch_size)
     rate = settings.optimizer.learning_rate
     if rate > limit:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_batches import batch_of_pieces, random_batch, small_settings, vocabulary_facts
 
-from electra_cli.errors import ExitCode, ProjectError
+from electra_cli.errors import ExitCode, InputError, ProjectError
 from electra_cli.models.folders import HFFolder, load_rtd_head, write_folder
 from electra_cli.objectives import BUILTIN, find
 from electra_cli.objectives.base import Objective
@@ -98,6 +98,16 @@ def test_the_copy_head_lies_beside_the_encoder_with_the_sign_turned(backbone: st
     assert set(exports) == {"encoder", "generator"} and original_BS.abs().max() > 0.01
     # float32: where gelu carries it, its two halves are rounded each.
     torch.testing.assert_close(replaced_BS, -original_BS, rtol=1e-5, atol=1e-6)
+
+
+def test_coco_lm_with_the_papers_bias_keeps_the_contract_and_has_no_folder() -> None:
+    objective = make("coco_lm", "electra", model={"backbone": "electra", "relative_buckets": 16})
+    contract = check_contract(objective, random_batch(4, 32, VOCABULARY))
+    assert (contract.breaches, contract.without_gradient) == ((), ())
+    tables = [name for name, _ in objective.named_parameters() if name.endswith("table_RH")]
+    assert tables == [f"{one}.encoder.relative_bias.table_RH" for one in ("discriminator", "generator")]
+    with pytest.raises(InputError, match="relative_buckets = 16"):
+        objective.exports()
 
 
 @pytest.mark.parametrize(
