@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-cost bench-fast-electra bench-all profile ladder gpu-check docs pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-cost bench-fast-electra bench-all profile ladder gpu-check loss-compare docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
@@ -70,6 +70,10 @@ ladder: $(READY) ## every system at equal compute, a cell at a time: CELL=electr
 
 gpu-check: $(READY) ## what only a GPU can prove, in six minutes; one JSON result
 	$(BIN)/python tools/gpu_check.py
+
+loss-compare: $(READY) ## the losses of two commits for every objective: A=main B=. (the working tree)
+	@test -n "$(A)" && test -n "$(B)" || { echo 'usage: make loss-compare A=main B=. [STEPS=100]'; exit 2; }
+	$(BIN)/python tools/loss_compare.py $(A) $(B) $(if $(STEPS),--steps $(STEPS))
 
 docs: $(READY) ## the documentation as a site in site/
 	$(BIN)/mkdocs build --strict
