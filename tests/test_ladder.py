@@ -50,6 +50,7 @@ budget = 1e10
 warmup_fraction = 0.1
 tasks = ["sst2"]
 seeds = 2
+protocol = "electra-mean"
 limit = 24
 pairs = 4
 [[cell]]
@@ -157,6 +158,7 @@ def test_a_cell_is_stopped_and_goes_on_through_all_its_stages(bench: Bench) -> N
     assert json.loads((run / "status.json").read_text())["step"] == cell["steps"]
     assert cell["blimp"]["num_pairs"] == 8 and 0 <= cell["blimp"]["low"] <= cell["blimp"]["value"]
     assert [one["seed"] for one in cell["glue"]["sst2"]["runs"]] == [0, 1]
+    assert cell["glue"]["sst2"]["protocol"] == "electra-mean"
     assert cell["threads"] == 1 and cell["seconds"]["pretrain"] > 0 and cell["auxiliary"] is None
     # Nothing of where the text lies is in what is committed.
     assert str(bench.data) not in json.dumps(cell)
@@ -243,6 +245,8 @@ def test_every_cell_of_the_repository_can_be_planned_at_one_cost(
 def result(system: str, seed: int, value: float, **changes: object) -> dict[str, object]:
     """A JSON of a cell, written by hand."""
     runs = [{"seed": n, "value": value + n / 100, "status": "ok", "reason": ""} for n in (0, 1)]
+    fine_tuned = {"protocol": "electra", "runs": runs}
+    fine_tuned |= {"mean": value + 0.005, "min": value, "max": value + 0.01}
     return {
         "cell": f"{system}-{seed}",
         "system": system,
@@ -256,7 +260,7 @@ def result(system: str, seed: int, value: float, **changes: object) -> dict[str,
         "shards_sha256": "s",
         "heldout": {"losses": {"mlm": 4.25, "rtd": 0.4}, "disc_auc": 0.7416},
         "blimp": {"value": value, "low": value - 0.01, "high": value + 0.01, "limit": 0},
-        "glue": {"sst2": {"mean": value + 0.005, "min": value, "max": value + 0.01, "runs": runs}},
+        "glue": {"sst2": fine_tuned},
     } | changes
 
 
@@ -289,11 +293,21 @@ def test_the_table_tells_means_and_spreads(plan: ModuleType, table: ModuleType) 
     assert text.endswith(table.NOTE)
 
 
-def test_cells_of_different_text_are_not_put_in_one_table(table: ModuleType, tmp_path: Path) -> None:
-    for name, shards in (("one", "a"), ("two", "b")):
-        (tmp_path / f"{name}.json").write_text(json.dumps(result(name, 0, 0.6, shards_sha256=shards)))
-    with pytest.raises(SystemExit, match="cannot be compared: shards_sha256"):
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("shards_sha256", {"shards_sha256": "x"}), ("protocol", {"glue": {"cola": {"protocol": "other"}}})],
+)
+def test_cells_that_cannot_be_compared_are_not_put_in_one_table(
+    table: ModuleType, tmp_path: Path, name: str, change: dict[str, object]
+) -> None:
+    changes: list[dict[str, object]] = [{}, change, {**change, "budget": 1e12}]
+    for number, one in enumerate(changes):
+        (tmp_path / f"{number}.json").write_text(json.dumps(result(f"cell{number}", 0, 0.6, **one)))
+    with pytest.raises(SystemExit, match=rf"cell1-0 and cell0-0 cannot be compared: {name} is"):
         table.read_results(tmp_path)
+    (tmp_path / "1.json").unlink()
+    # Another budget is another table.
+    assert len(table.read_results(tmp_path)) == 2
 
 
 def test_the_pages_hold_the_tables_of_the_committed_results(plan: ModuleType, table: ModuleType) -> None:

@@ -69,7 +69,8 @@ class Bench:
         content = read_object(path)
         if content["settings_sha256"] != self.sha256(cell):
             raise SystemExit(f"{path} is of other settings of {cell.name}: remove it to run the cell again")
-        return content["state"] != "finished" or set(self.tasks) <= set(content["glue"])
+        protocols = {content.get("glue", {}).get(task, {}).get("protocol") for task in self.tasks}
+        return content["state"] != "finished" or protocols <= {self.ladder.protocol}
 
     def prepare(self) -> None:
         """Vocabulary and shards, which all cells share."""
@@ -127,7 +128,10 @@ class Bench:
     def _fine_tuned(self, run: Path, judged: Sequence[str | Path]) -> dict[str, Any]:
         ladder = self.ladder
         names = ("--task", ",".join(self.tasks), "--seeds", str(ladder.seeds), "--limit", str(ladder.limit))
-        self.commands.electra("eval-glue", *judged, "--data", self.data / "glue", *names, "--offline")
+        protocol = ("--set", f"evaluate.protocol={ladder.protocol}")
+        self.commands.electra(
+            "eval-glue", *judged, "--data", self.data / "glue", *names, *protocol, "--offline"
+        )
         return glue_of(read_object(run / "evaluate" / "glue" / "results.json"), self.tasks)
 
     def _facts(self, plan: Plan, run: Path) -> dict[str, Any]:

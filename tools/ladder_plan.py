@@ -45,6 +45,8 @@ class Ladder(Settings):
     """Fine-tuning runs a task."""
     limit: CountOrZero = 0
     """Most examples of each split; 0: all."""
+    protocol: str = "electra"
+    """How to fine-tune: `evaluate.protocol`."""
     pairs: CountOrZero = 0
     """Most minimal pairs of each set; 0: all."""
     cell: list[Cell] = Field(min_length=1)

@@ -6,7 +6,7 @@ JSONs.
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ladder_plan import Ladder, read_ladder
@@ -27,20 +27,28 @@ about the order of two systems.**"""
 
 
 def read_results(folder: Path) -> list[Content]:
-    """Every JSON of a folder. SystemExit where two of one table are of different text."""
+    """Every JSON of a folder. SystemExit where two of one table cannot be compared."""
     contents: list[Content] = [read_object(path) for path in sorted(folder.glob("*.json"))]
-    seen: dict[float, Content] = {}
+    seen: dict[tuple[float, str], tuple[str, str]] = {}
     for content in contents:
         if content["state"] != "finished":
             continue
-        other = seen.setdefault(content["budget"], content)
-        for name in ("vocabulary_sha256", "shards_sha256"):
-            if other[name] != content[name]:
+        for name, value in _common(content):
+            other, expected = seen.setdefault((content["budget"], name), (content["cell"], value))
+            if value != expected:
                 raise SystemExit(
-                    f"{content['cell']} and {other['cell']} cannot be compared: {name} is "
-                    f"{content[name][:12]}… and {other[name][:12]}…"
+                    f"{content['cell']} and {other} cannot be compared: {name} is "
+                    f"{value[:12]} and {expected[:12]}"
                 )
     return contents
+
+
+def _common(content: Content) -> Iterator[tuple[str, str]]:
+    """What all cells of a table share: the text, and how they were fine-tuned where they were."""
+    for name in ("vocabulary_sha256", "shards_sha256"):
+        yield name, content[name]
+    for task in content["glue"].values():
+        yield "protocol", task["protocol"]
 
 
 def tables(ladder: Ladder, contents: Sequence[Content]) -> str:
