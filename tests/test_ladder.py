@@ -116,7 +116,11 @@ class Bench:
 
     def run(self, *words: str, check: int = 0, **environment: str) -> str:
         process = self.start(*words, **environment)
-        out, err = process.communicate(timeout=300)
+        try:
+            out, err = process.communicate(timeout=900)
+        finally:
+            # Where the time ran out it ends, and its commands with it.
+            process.terminate()
         assert process.returncode == check, out + err
         return out + err
 
@@ -140,7 +144,7 @@ def test_a_cell_is_stopped_and_goes_on_through_all_its_stages(bench: Bench) -> N
     process = bench.start("--cell", "electra-0")
     wait_for_checkpoint(process, bench.work)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == STOPPED, out + err
     assert "the same command goes on" in err
     assert not list(bench.folder.glob("results/*.json"))
