@@ -140,6 +140,7 @@ def runs_of(bench: Bench) -> list[Path]:
     return sorted(path for path in (bench.work / "runs").iterdir() if not path.is_symlink())
 
 
+@pytest.mark.long
 def test_a_cell_is_stopped_and_goes_on_through_all_its_stages(bench: Bench) -> None:
     process = bench.start("--cell", "electra-0")
     wait_for_checkpoint(process, bench.work)

@@ -99,6 +99,7 @@ def run_tool(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_changed_weight_is_seen(repository: Path) -> None:
     different = run_tool(repository, "HEAD~1", "HEAD", "--steps", "2", "--only", "electra")
     assert different.returncode == 1, different.stderr
