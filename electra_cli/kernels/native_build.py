@@ -5,13 +5,14 @@ is another build. Several processes may ask at once: one compiles, the others wa
 system releases whatever happens to its holder. A library appears under its name whole or not at all.
 """
 
+import ctypes
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,6 +49,22 @@ def library(source: Path) -> Path:
     except OSError as error:
         raise BuildError(f"{folder} cannot hold the build: {error.strerror}") from error
     return path
+
+
+def declared(source: Path, signatures: Mapping[str, tuple[type, ...]]) -> ctypes.CDLL:
+    """The library of a file with the argument types of its functions declared; none returns a value.
+
+    BuildError says why there is none.
+    """
+    path = library(source)
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"{path} cannot be loaded: {error}") from error
+    for name, kinds in signatures.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = kinds, None
+    return loaded
 
 
 def find_compiler() -> Path:

@@ -92,8 +92,8 @@ def test_processes_that_start_together_build_once(fresh, tmp_path, monkeypatch):
     command = [
         sys.executable,
         "-c",
-        "from electra_cli.kernels.masked_sampling import native_loops as loops;"
-        "print(loops.library(loops.SOURCE))",
+        "from electra_cli.kernels.masked_sampling.native_loops import SOURCE;"
+        "from electra_cli.kernels.native_build import library; print(library(SOURCE))",
     ]
     environment = {**os.environ, "CXX": str(slow), "OMP_NUM_THREADS": "1"}
     started = [

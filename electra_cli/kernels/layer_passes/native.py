@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from electra_cli.kernels.dropout import draw_kept, keep_scale
 from electra_cli.kernels.layer_passes import reference
 from electra_cli.kernels.layer_passes.reference import Norm
-from electra_cli.kernels.native_build import BuildError, library
+from electra_cli.kernels.native_build import BuildError, declared
 
 SOURCE = Path(__file__).with_name("passes.cpp")
 
@@ -47,15 +47,7 @@ _SIGNATURES = {
 @cache
 def load() -> ctypes.CDLL:
     """The library with its functions declared, built if need be; BuildError says why there is none."""
-    path = library(SOURCE)
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"{path} cannot be loaded: {error}") from error
-    for name, kinds in _SIGNATURES.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = kinds, None
-    return loaded
+    return declared(SOURCE, _SIGNATURES)
 
 
 @cache

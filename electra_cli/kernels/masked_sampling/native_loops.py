@@ -11,31 +11,24 @@ import torch
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling.loops import Loops, TorchLoops
-from electra_cli.kernels.native_build import BuildError, library
+from electra_cli.kernels.native_build import declared
 
 SOURCE = Path(__file__).with_name("native_loops.cpp")
 
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ADD_BIAS = (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _POINTER, _LONG, _LONG, _INT)
 _WEIGH = (_POINTER, _LONG, _POINTER, ctypes.c_float, _POINTER, _LONG, _LONG, _LONG, _INT, _INT)
+_SIGNATURES = {
+    "electra_add_bias_float32": _ADD_BIAS,
+    "electra_add_bias_bfloat16": _ADD_BIAS,
+    "electra_weigh": _WEIGH,
+}
 
 
 @cache
 def load() -> ctypes.CDLL:
     """The library with its functions declared, built if need be; BuildError says why there is none."""
-    path = library(SOURCE)
-    try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"{path} cannot be loaded: {error}") from error
-    for name, kinds in (
-        ("electra_add_bias_float32", _ADD_BIAS),
-        ("electra_add_bias_bfloat16", _ADD_BIAS),
-        ("electra_weigh", _WEIGH),
-    ):
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = kinds, None
-    return loaded
+    return declared(SOURCE, _SIGNATURES)
 
 
 def make_loops(work: torch.dtype, *, is_native: bool) -> Loops:
