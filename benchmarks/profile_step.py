@@ -37,8 +37,9 @@ STEP = "the whole step"
 # The first pattern that an operation's name, or the name of one around it, matches decides.
 BY_NAME = (
     (r"^aten::bmm$", "attention: products"),
-    (r"_BlockAttention|_DisentangledAttention|^aten::_softmax", "attention: softmax, mask, dropout"),
-    (r"gelu|GELU", "GELU"),
+    (r"_LinearAddNorm", "dropout, residual, LayerNorm"),
+    (r"_BlockAttention|_softmax", "attention: softmax, mask, dropout"),
+    (r"gelu|GELU|_LinearGelu", "GELU"),
     (r"LayerNorm|layer_norm", "LayerNorm"),
     (r"_Dropped", "dropout and residual"),
     (r"electra::|electra_cli::|electra_masked|masked_sample", "vocabulary: head and sample"),
@@ -54,6 +55,8 @@ BY_MODULE = (
     (r"embeddings$|projection$", "embeddings"),
     (r"head(\.\w+)*$", "heads"),
 )
+
+COMPILED_PRODUCTS = "feed-forward and attention's output: products"
 
 PRODUCTS = re.compile(r"^aten::(mm|addmm|bmm|addmm_|baddbmm)$")
 
@@ -140,6 +143,8 @@ OUR_NAMES = {
 
 def named_part(event: FunctionEvent) -> str | None:
     """The part that a name decides, of the event or of what lies around it."""
+    if PRODUCTS.match(event.name) and any(re.match(r"_Linear", one.name) for one in around(event)):
+        return COMPILED_PRODUCTS
     for one in around(event):
         if one.name in OUR_NAMES:
             return one.name
@@ -169,9 +174,9 @@ def parts_of(events: list[FunctionEvent]) -> Iterator[tuple[FunctionEvent, str, 
         yield event, part, number
 
 
-def best_product_rate(size: int = 1536) -> float:
+def best_product_rate(dtype: torch.dtype, size: int = 1536) -> float:
     """GFLOP/s of a large square product."""
-    left, right = torch.ones(size, size), torch.ones(size, size)
+    left, right = (torch.ones(size, size, dtype=dtype) for _ in range(2))
     rates = []
     for _ in range(4):
         started = time.perf_counter()
@@ -186,7 +191,8 @@ def measure(shape: StepShape, num_steps: int) -> Profile:
     flops = training_flops(shape.settings(), vocabulary_size=shape.vocabulary) * shape.rows * shape.length
     for number in range(2):
         step(number)
-    limit = best_product_rate()
+    dtype = torch.bfloat16 if shape.precision == "bf16" else torch.float32
+    limit = best_product_rate(dtype)
     seconds: list[float] = []
     recording = profile(activities=[ProfilerActivity.CPU], with_flops=True)
     with named_parts(step), recording as recorded:
@@ -195,7 +201,7 @@ def measure(shape: StepShape, num_steps: int) -> Profile:
             with record_function(f"{STEP} {number}"):
                 step(2 + number)
             seconds.append(time.perf_counter() - started)
-            limit = max(limit, best_product_rate())
+            limit = max(limit, best_product_rate(dtype))
     by_step: list[list[tuple[FunctionEvent, str]]] = [[] for _ in range(num_steps)]
     for event, part, number in parts_of(sorted(recorded.events(), key=lambda one: one.time_range.start)):
         by_step[number].append((event, part))

@@ -1,8 +1,8 @@
 """Compile a C++ file of a kernel with the user's compiler, once a machine, into a folder of its own.
 
-The name of a build is a hash of the source, the command, the compiler and torch, so a change of any of them
-is another build. Several processes may ask at once: one compiles, the others wait for its lock, which the
-system releases whatever happens to its holder. A library appears under its name whole or not at all.
+The name of a build is a hash of the source, its header, the command, the compiler and torch, so a change of
+any of them is another build. Several processes may ask at once: one compiles, the others wait for its lock,
+which the system releases whatever happens to its holder. A library appears whole or not at all.
 """
 
 import ctypes
@@ -28,6 +28,9 @@ CAPABILITY_FLAGS = {
     "AVX2": ("-mavx2", "-mfma"),
 }
 
+HEADER = Path(__file__).with_name("native_numbers.h")
+"""What every source may include."""
+
 MOST_SECONDS = 120
 
 
@@ -38,7 +41,8 @@ class BuildError(Exception):
 def library(source: Path) -> Path:
     """The compiled library of a file, built if this machine has none; BuildError says why there is none."""
     compiler = find_compiler()
-    flags = (*FLAGS, *CAPABILITY_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
+    capability = torch.backends.cpu.get_cpu_capability()
+    flags = (*FLAGS, *CAPABILITY_FLAGS.get(capability, ()))
     folder = cache_folder()
     path = folder / f"{source.stem}-{_fingerprint(source, compiler, flags)}.so"
     try:
@@ -89,7 +93,8 @@ def cache_folder() -> Path:
 
 def _fingerprint(source: Path, compiler: Path, flags: tuple[str, ...]) -> str:
     seen = compiler.stat()
-    told = [source.read_text(encoding="utf-8"), *flags, str(compiler), seen.st_size, seen.st_mtime_ns]
+    texts = (source.read_text(encoding="utf-8"), HEADER.read_text(encoding="utf-8"))
+    told = [*texts, *flags, str(compiler), seen.st_size, seen.st_mtime_ns]
     told.append(torch.__version__)
     return hashlib.sha256("\0".join(map(str, told)).encode()).hexdigest()[:16]
 
@@ -108,7 +113,7 @@ def _alone(lock: Path) -> Iterator[None]:
 def _compile(source: Path, compiler: Path, flags: tuple[str, ...], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as name:
         built = Path(name) / path.name
-        command = [str(compiler), *flags, str(source), "-o", str(built)]
+        command = [str(compiler), *flags, f"-I{HEADER.parent}", str(source), "-o", str(built)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired as error:

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from electra_cli.kernels.dropout import draw_kept, keep_scale
+from electra_cli.kernels.layer_passes import softened, softened_back
 
 BLOCK_SCORES = 1 << 18
 """Scores in a block, about: 1 MiB in float32, what a core's second-level cache holds."""
@@ -107,18 +108,15 @@ class _BlockAttention(torch.autograd.Function):
             key_NKS = key_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
             score_NSS = torch.bmm(query_BHSK[rows, heads].flatten(0, 1), key_NKS)
             shape = context_BHSK[rows, heads].shape
-            score_BHSS = score_NSS.view(*shape[:3], shape[2]).add_(mask_B1SS[rows])
+            score_BHSS = score_NSS.view(*shape[:3], shape[2])
             if bias_HSS is not None:
                 score_BHSS.add_(bias_HSS[heads])
-            weight_NSS = used_NSS = torch.softmax(score_NSS, dim=-1)
-            kept = []
-            if dropout:
-                kept.append(draw_kept(weight_NSS.shape, dropout))
-                used_NSS = torch.mul(weight_NSS, kept[0], out=score_NSS)
+            kept = draw_kept(score_BHSS.shape, dropout) if dropout else None
+            weight_BHSS, used_BHSS = softened(score_BHSS, mask_B1SS[rows], kept)
             if keeps:
-                saved += [weight_NSS, *kept]
+                saved += [weight_BHSS] if kept is None else [weight_BHSS, kept]
             context_NSK = context_BHSK[rows, heads].flatten(0, 1)
-            torch.bmm(used_NSS, value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
+            torch.bmm(used_BHSS.flatten(0, 1), value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
         ctx.save_for_backward(qkv, *saved)
         ctx.dropout = dropout
         ctx.bias_dtype = None if bias_HSS is None else bias_HSS.dtype
@@ -138,20 +136,17 @@ class _BlockAttention(torch.autograd.Function):
             of_bias_HSS = qkv.new_zeros((num_heads, sequence, sequence), dtype=ctx.bias_dtype)
         remaining = iter(saved)
         for rows, heads in _blocks(batch, num_heads, sequence):
-            weight_NSS = next(remaining)
-            kept_NSS = next(remaining).to(weight_NSS.dtype) if ctx.dropout else None
+            weight_BHSS = next(remaining)
+            kept_BHSS = next(remaining) if ctx.dropout else None
             of_query_NSK, of_key_NSK, of_value_NSK = of_qkv[:, rows, heads].flatten(1, 2).unbind(0)
             of_context_NSK = of_context_BHSK[rows, heads].flatten(0, 1)
-            used_NSS = weight_NSS if kept_NSS is None else weight_NSS * kept_NSS
-            torch.bmm(used_NSS.transpose(1, 2), of_context_NSK, out=of_value_NSK)
             value_NKS = value_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
-            of_weight_NSS = torch.bmm(of_context_NSK, value_NKS)
-            if kept_NSS is not None:
-                of_weight_NSS.mul_(kept_NSS)
-            of_score_NSS = torch._softmax_backward_data(of_weight_NSS, weight_NSS, -1, weight_NSS.dtype)
+            of_used_BHSS = torch.bmm(of_context_NSK, value_NKS).view(weight_BHSS.shape)
+            used_BHSS, of_score_BHSS = softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
+            torch.bmm(used_BHSS.flatten(0, 1).transpose(1, 2), of_context_NSK, out=of_value_NSK)
             if of_bias_HSS is not None:
-                of_score_BHSS = of_score_NSS.view(-1, of_bias_HSS[heads].shape[0], sequence, sequence)
                 of_bias_HSS[heads] += of_score_BHSS.sum(0, dtype=ctx.bias_dtype)
+            of_score_NSS = of_score_BHSS.flatten(0, 1)
             torch.bmm(of_score_NSS, key_BHSK[rows, heads].flatten(0, 1), out=of_query_NSK)
             query_NSK = query_BHSK[rows, heads].flatten(0, 1)
             torch.bmm(of_score_NSS.transpose(1, 2), query_NSK, out=of_key_NSK)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from electra_cli.kernels import layer_passes
+from electra_cli.kernels.dropout import draw_kept
 from electra_cli.kernels.layer_passes import Norm, native, reference
 from electra_cli.kernels.native_build import BuildError
 
@@ -133,16 +134,74 @@ def test_dropout_draws_the_same_numbers_compiled_or_not():
     assert not torch.allclose(ours, run_norm(native, tensors), atol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_types_and_autocast_are_left_to_plain_torch(dtype, monkeypatch):
+@WITH_NATIVE
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("make", "run"), [(gelu_case, run_gelu), (norm_case, run_norm), (norm_case, run_dropped_norm)]
+)
+def test_compiled_passes_under_autocast_are_no_worse_than_plain_torch(make, run, shape):
+    """Residuals arrive as products leave: in bfloat16."""
+    tensors = make(*shape, torch.float32)
+    truth = output_and_gradients(run, reference, [one.detach().double().requires_grad_() for one in tensors])
+    if make is norm_case:
+        tensors[3] = tensors[3].detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        plain = output_and_gradients(run, reference, tensors)
+        fused = output_and_gradients(run, native, tensors)
+        assert fused[0].dtype == torch.bfloat16
+    for true, theirs, ours in zip(truth, plain, fused, strict=True):
+        assert ours.dtype == theirs.dtype
+        # Ours round in other places: as far off as plain torch, or by two roundings of the largest.
+        worst, size = (theirs.double() - true).abs().max(), true.abs().max()
+        assert (ours.double() - true).abs().max() <= worst + 2**-7 * (1 + size)
+
+
+@WITH_NATIVE
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize(("batch", "heads", "sequence"), [(1, 1, 1), (2, 3, 7), (3, 2, 33), (1, 4, 128)])
+def test_compiled_attention_weights_are_those_of_the_definition(batch, heads, sequence, rate, dtype):
+    score, of_used = (
+        drawn(batch, heads, sequence, sequence + shift, dtype=dtype).detach()[..., :sequence].contiguous()
+        for shift in (0, 1)
+    )
+    mask = torch.zeros(batch, 1, sequence, sequence, dtype=dtype)
+    mask[..., sequence // 2 :, : sequence // 2] = -torch.inf
+    kept = draw_kept(score.shape, rate) if rate else None
+    found = []
+    for module in (native, reference):
+        weight, used = module.softened(score.clone(), mask, kept)
+        again, of_score = module.softened_back(of_used.clone(), weight, kept)
+        assert torch.equal(used, again)
+        assert (kept is None) == (used is weight)
+        found.append((weight, used, of_score))
+    for ours, theirs in zip(*found, strict=True):
+        one_rounding = 2**-8 if dtype == torch.bfloat16 else 1e-6
+        torch.testing.assert_close(ours, theirs, rtol=2 * one_rounding, atol=one_rounding)
+
+
+@WITH_NATIVE
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_weights_that_are_not_finite_stay_visible(dtype):
+    score = torch.zeros(1, 1, 3, 3, dtype=dtype)
+    score[0, 0, 1, 2], score[0, 0, 2, 0] = torch.nan, torch.inf
+    weight, _ = native.softened(score, torch.zeros(1, 1, 3, 3, dtype=dtype), None)
+    assert weight.isnan().any(-1).flatten().tolist() == [False, True, True]
+
+
+def test_what_the_compiled_passes_do_not_know_is_left_to_plain_torch(monkeypatch):
     def refuse(*_tensors: Tensor) -> Tensor:
-        raise AssertionError("compiled passes know float32 alone")
+        raise AssertionError("compiled passes know float32, and bfloat16 under its autocast")
 
     monkeypatch.setattr(native, "linear_gelu", refuse)
-    tensors = gelu_case(3, 4, 5, dtype)
-    assert layer_passes.linear_gelu(*tensors).dtype == dtype
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer_passes.linear_gelu(*gelu_case(3, 4, 5, torch.float32)).dtype == torch.bfloat16
+    for dtype in (torch.float64, torch.bfloat16):
+        assert layer_passes.linear_gelu(*gelu_case(3, 4, 5, dtype)).dtype == dtype
+    tensors = gelu_case(3, 4, 5, torch.float32)
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert layer_passes.linear_gelu(*tensors).dtype == torch.float16
+    if not native.why_not():
+        with pytest.raises(AssertionError, match="compiled passes know"):
+            layer_passes.linear_gelu(*tensors)
 
 
 def test_without_a_compiler_plain_torch_serves(monkeypatch):
@@ -164,8 +223,15 @@ def test_without_a_compiler_plain_torch_serves(monkeypatch):
         ("0.5f * sum * t * power", "0.49f * sum * t * power", "the value differs"),
         ("x * (0.39894228f * power)", "x * (0.38f * power)", "gradient of hidden differs"),
         ("squares / static_cast<float>(width) + eps", "squares / static_cast<float>(width) + 0.5f", "output"),
-        ("to_b[i] = b[i] * cos[i] + a[i]", "to_b[i] = b[i] * cos[i] - a[i]", "the output differs"),
-        ("- x[i] * along);\n          beside", "+ x[i] * along);\n          beside", "gradient"),
+        ("widen(b[i]) * cos[i] + widen", "widen(b[i]) * cos[i] - widen", "the output differs"),
+        (
+            "- sum - widen(x[i]) * along);\n          const float of_value",
+            "- sum + widen(x[i]) * along);\n          const float of_value",
+            "gradient",
+        ),
+        ("* (widen(of_score[i]) - along)", "* widen(of_score[i])", "gradient of attention differs"),
+        ("narrow(value * static_cast<float>(flag[i]), to + i)", "narrow(value, to + i)", "with dropout"),
+        ("map / num_heads * sequence", "0 * num_heads", "the attention differs"),
     ],
 )
 def test_a_build_that_computes_something_else_is_not_trusted(right, wrong, word, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Building `native`: once a machine, never trusted unproven, and never missed where it cannot be built."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,9 @@ import torch
 from kernel_cases import NATIVE, random_case, run
 
 from electra_cli.kernels import native_build
-from electra_cli.kernels.masked_sampling import choose_implementation, native, native_loops
-from electra_cli.kernels.masked_sampling.loops import TorchLoops
-from electra_cli.kernels.masked_sampling.native_loops import SOURCE
+from electra_cli.kernels.masked_sampling import choose_implementation, native, native_rows
+from electra_cli.kernels.masked_sampling.native_rows import SOURCE
+from electra_cli.kernels.masked_sampling.passes import TorchPasses
 from electra_cli.kernels.native_build import BuildError
 
 CPU = torch.device("cpu")
@@ -92,7 +93,7 @@ def test_processes_that_start_together_build_once(fresh, tmp_path, monkeypatch):
     command = [
         sys.executable,
         "-c",
-        "from electra_cli.kernels.masked_sampling.native_loops import SOURCE;"
+        "from electra_cli.kernels.masked_sampling.native_rows import SOURCE;"
         "from electra_cli.kernels.native_build import library; print(library(SOURCE))",
     ]
     environment = {**os.environ, "CXX": str(slow), "OMP_NUM_THREADS": "1"}
@@ -108,31 +109,35 @@ def test_processes_that_start_together_build_once(fresh, tmp_path, monkeypatch):
 
 @WITH_NATIVE
 @pytest.mark.parametrize(
-    ("right", "wrong", "word"),
+    ("file", "right", "wrong", "word"),
     [
         (
+            native_build.HEADER,
             "value * power : 0.0f;",
             "value * power * (n < -2.0f ? 1.01f : 1.0f) : 0.0f;",
             "the loss differs by up to",
         ),
         (
-            "sum += static_cast<double>(weight[id]);",
-            "sum += static_cast<double>(weight[id]) * (1.0 + id);",
+            SOURCE,
+            "sum += static_cast<double>(weight[i]);",
+            "sum += static_cast<double>(weight[i]) * (1.0 + i);",
             "other ids are drawn",
         ),
-        ("widen(from[id]) + bias[id];", "widen(from[id]);", "other ids are drawn"),
+        (SOURCE, "widen(weights[id]) + bias[id];", "widen(weights[id]);", "other ids are drawn"),
     ],
 )
 def test_a_build_that_computes_something_else_is_not_trusted(
-    right, wrong, word, fresh, tmp_path, monkeypatch
+    file, right, wrong, word, fresh, tmp_path, monkeypatch
 ):
-    text = SOURCE.read_text(encoding="utf-8")
-    assert text.count(right) == 1
-    source = tmp_path / "native_loops.cpp"
-    source.write_text(text.replace(right, wrong), encoding="utf-8")
-    monkeypatch.setattr(native_loops, "SOURCE", source)
-    for module in (native, native_loops):
-        monkeypatch.setattr(module, "load", native_loops.load.__wrapped__)
+    assert file.read_text(encoding="utf-8").count(right) == 1
+    for one in (SOURCE, native_build.HEADER):
+        shutil.copy(one, tmp_path)
+    spoiled = tmp_path / file.name
+    spoiled.write_text(file.read_text(encoding="utf-8").replace(right, wrong), encoding="utf-8")
+    monkeypatch.setattr(native_rows, "SOURCE", tmp_path / SOURCE.name)
+    monkeypatch.setattr(native_build, "HEADER", tmp_path / native_build.HEADER.name)
+    for module in (native, native_rows):
+        monkeypatch.setattr(module, "load", native_rows.load.__wrapped__)
     reason = native._why_not.__wrapped__()
     assert reason.startswith(f"the build does not agree with the definition: {word}")
 
@@ -142,8 +147,8 @@ def test_native_uses_no_pass_of_plain_torch(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise AssertionError("a pass of plain torch")
 
-    monkeypatch.setattr(TorchLoops, "weigh", refuse)
-    monkeypatch.setattr(TorchLoops, "add_bias", refuse)
+    monkeypatch.setattr(TorchPasses, "weigh", refuse)
+    monkeypatch.setattr(TorchPasses, "add_columns", refuse)
     run(random_case(7, 5, 300), "native")
     with pytest.raises(AssertionError, match="a pass of plain torch"):
         run(random_case(7, 5, 300), "cpu")

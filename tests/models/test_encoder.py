@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from electra_cli.kernels.dropout import add_dropped, draw_kept, dropped, keep_scale
+from electra_cli.kernels.layer_passes import softened
 from electra_cli.models import attention
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.encoder import Encoder
@@ -109,13 +110,13 @@ def test_attention_leaves_its_input_alone_and_takes_an_expanded_gradient():
 def test_attention_keeps_weights_only_where_a_gradient_is_wanted(monkeypatch, is_wanted):
     alive = []
 
-    def softmax(score_NSS: Tensor, dim: int) -> Tensor:
-        weight_NSS = score_NSS.softmax(dim)
-        alive.append(weakref.ref(weight_NSS))
-        return weight_NSS
+    def seen(*scores: Tensor) -> tuple[Tensor, Tensor]:
+        weight_BHSS, used_BHSS = softened(*scores)
+        alive.append(weakref.ref(weight_BHSS))
+        return weight_BHSS, used_BHSS
 
     monkeypatch.setattr(attention, "BLOCK_SCORES", 9)
-    monkeypatch.setattr(attention.torch, "softmax", softmax)
+    monkeypatch.setattr(attention, "softened", seen)
     qkv_BSL = torch.randn(4, 3, 12, requires_grad=True)
     mask_B1SS = piece_mask(torch.ones(4, 3), torch.float32)
     with torch.set_grad_enabled(is_wanted):

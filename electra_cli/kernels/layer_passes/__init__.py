@@ -1,7 +1,7 @@
 """What stands between the matrix products of a transformer layer, in one pass each; rotary positions.
 
-`reference.py` is the definition, in plain torch; `native` compiles the passes and serves float32 on a
-processor wherever it can be built. docs/performance.md has what it gives.
+`reference.py` is the definition, in plain torch; `native` compiles the passes and serves a processor wherever
+it can be built, in float32 and under bfloat16's autocast. docs/performance.md has what it gives.
 
 Letters: D width of the input, F width of the product; leading dimensions are free.
 """
@@ -12,12 +12,15 @@ from torch import Tensor
 from electra_cli.kernels.layer_passes import native, reference
 from electra_cli.kernels.layer_passes.reference import Norm
 
-__all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated"]
+NUMBERS = (torch.float32, torch.bfloat16)
+"""What the compiled passes know."""
+
+__all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated", "softened", "softened_back"]
 
 
 def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     """gelu(hidden · weightᵀ + bias)."""
-    if _is_for_native(hidden, weight_FD):
+    if _is_for_native(hidden, weight_FD, bias_F):
         return native.linear_gelu(hidden, weight_FD, bias_F)
     return reference.linear_gelu(hidden, weight_FD, bias_F)
 
@@ -26,21 +29,48 @@ def linear_add_norm(
     hidden: Tensor, weight_FD: Tensor, bias_F: Tensor, rate: float, residual: Tensor, norm: Norm
 ) -> Tensor:
     """LayerNorm(residual + dropout(hidden · weightᵀ + bias)); `rate`: of dropout, 0 for none."""
-    if _is_for_native(hidden, residual, weight_FD):
+    is_of_one_type = residual.dtype == _product_type(hidden)
+    if is_of_one_type and _is_for_native(hidden, residual, weight_FD, bias_F):
         return native.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
     return reference.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
 
 
 def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     """Query, key and value side by side (L = 3·D), query and key turned in each head; float32 inside."""
-    if _is_for_native(qkv_BSL, cos_BSK):
+    if _can_be_native(qkv_BSL):
         return native.rotated(qkv_BSL, cos_BSK, sin_BSK)
     return reference.rotated(qkv_BSL, cos_BSK, sin_BSK)
 
 
-def _is_for_native(*tensors: Tensor) -> bool:
-    """Whether compiled passes serve these inputs, here."""
-    are_fit = all(one.dtype == torch.float32 and one.device.type == "cpu" and one.numel() for one in tensors)
-    if not are_fit or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
-        return False
-    return not native.why_not()
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+    """softmax(score + mask), and of that what dropout keeps, unscaled; takes the memory of the scores."""
+    if score_BHSS.dtype == mask_B1SS.dtype and _can_be_native(score_BHSS):
+        return native.softened(score_BHSS, mask_B1SS, kept_BHSS)
+    return reference.softened(score_BHSS, mask_B1SS, kept_BHSS)
+
+
+def softened_back(
+    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What dropout kept once more, and the gradient of the scores in the memory of `of_used_BHSS`."""
+    if _can_be_native(weight_BHSS):
+        return native.softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
+    return reference.softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
+
+
+def _product_type(hidden: Tensor) -> torch.dtype:
+    """The type of a product of these states: autocast's where it is on."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+
+
+def _is_for_native(hidden: Tensor, *others: Tensor) -> bool:
+    """Whether compiled passes serve a product of these inputs, here: float32, or bfloat16's autocast."""
+    kinds: tuple[torch.dtype, ...] = (torch.float32,)
+    if torch.is_autocast_enabled("cpu"):
+        kinds = NUMBERS if _product_type(hidden) == torch.bfloat16 else ()
+    return all(one.dtype in kinds for one in (hidden, *others)) and _can_be_native(hidden)
+
+
+def _can_be_native(values: Tensor) -> bool:
+    is_fit = values.dtype in NUMBERS and values.device.type == "cpu" and bool(values.numel())
+    return is_fit and not torch.compiler.is_compiling() and not native.why_not()

@@ -1,10 +1,10 @@
-"""The passes in compiled code: float32 on a processor, under no autocast.
+"""The passes in compiled code, on a processor: float32, and bfloat16 under its autocast.
 
 Products are torch's. What a pass leaves for the way back takes the place of the product, so that no more is
 kept than in plain torch.
 
-Letters: N rows, D width of the input, F width of the product, C chunks of rows; B batch, S sequence, K width
-of a head, L = 3·D (query, key, value).
+Letters: N rows, D width of the input, F width of the product, C chunks of rows; B batch, S sequence, H heads,
+K width of a head, L = 3·D (query, key, value).
 """
 
 import ctypes
@@ -27,9 +27,10 @@ CHUNK_ROWS = 64
 """Rows whose gradients of gain, shift and bias are added up in place before the chunks are."""
 
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_SIGNATURES = {
-    "electra_bias_gelu": (*[_POINTER] * 3, _LONG, _LONG, _INT),
-    "electra_add_norm": (
+_KINDS = {
+    "bias_gelu": (*[_POINTER] * 3, _LONG, _LONG, _INT),
+    "gelu_back": (*[_POINTER] * 4, _LONG, _LONG, _LONG, _INT),
+    "add_norm": (
         *[_POINTER] * 3,
         _FLOAT,
         *[_POINTER] * 3,
@@ -39,8 +40,14 @@ _SIGNATURES = {
         _LONG,
         _INT,
     ),
-    "electra_rotate": (*[_POINTER] * 3, _FLOAT, _POINTER, _LONG, _LONG, _LONG, _LONG, _INT),
-    "electra_add_norm_back": (*[_POINTER] * 5, _FLOAT, *[_POINTER] * 3, _LONG, _LONG, _LONG, _INT),
+    "add_norm_back": (*[_POINTER] * 5, _FLOAT, *[_POINTER] * 3, _LONG, _LONG, _LONG, _INT),
+    "soften": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _INT),
+    "soften_back": (*[_POINTER] * 4, _LONG, _LONG, _INT),
+    "rotate": (*[_POINTER] * 3, _FLOAT, _POINTER, _LONG, _LONG, _LONG, _LONG, _INT),
+}
+_NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_SIGNATURES = {
+    f"electra_{name}_{number}": kinds for name, kinds in _KINDS.items() for number in _NUMBERS.values()
 }
 
 
@@ -83,24 +90,65 @@ def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     return turned
 
 
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+    """As in `reference`; needs `why_not()` to be empty."""
+    batch, num_heads, sequence, _ = score_BHSS.shape
+    used_BHSS = score_BHSS if kept_BHSS is None else torch.empty_like(score_BHSS)
+    _call(
+        "soften",
+        score_BHSS.dtype,
+        *_pointers(score_BHSS, mask_B1SS),
+        num_heads,
+        *_pointers(kept_BHSS, used_BHSS),
+        batch * num_heads,
+        sequence,
+    )
+    return score_BHSS, used_BHSS
+
+
+def softened_back(
+    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """As in `reference`; needs `why_not()` to be empty."""
+    used_BHSS = weight_BHSS if kept_BHSS is None else torch.empty_like(weight_BHSS)
+    _call(
+        "soften_back",
+        weight_BHSS.dtype,
+        *_pointers(of_used_BHSS, weight_BHSS, kept_BHSS, used_BHSS),
+        weight_BHSS.shape[:-1].numel(),
+        weight_BHSS.shape[-1],
+    )
+    return used_BHSS, of_used_BHSS
+
+
 class _LinearGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-        hidden_ND = _rows(hidden)
-        slope_NF = torch.mm(hidden_ND, weight_FD.t())
+        hidden_ND, narrow_FD = _operands(hidden, weight_FD)
+        slope_NF = torch.mm(hidden_ND, narrow_FD.t())
         value_NF = torch.empty_like(slope_NF)
-        load().electra_bias_gelu(*_pointers(slope_NF, bias_F, value_NF), *slope_NF.shape, _threads())
-        ctx.save_for_backward(hidden_ND, weight_FD, slope_NF)
-        ctx.shape = hidden.shape
+        _call("bias_gelu", slope_NF.dtype, *_pointers(slope_NF, bias_F, value_NF), *slope_NF.shape)
+        ctx.save_for_backward(hidden_ND, narrow_FD, slope_NF)
+        ctx.remember = _Remembered(hidden, weight_FD)
         return value_NF.view(*hidden.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight_FD, slope_NF = ctx.saved_tensors
-        of_product_NF = torch.mul(gradient.reshape(slope_NF.shape), slope_NF)
-        of_hidden, of_weight_FD = _of_product(ctx, of_product_NF, hidden_ND, weight_FD)
-        return of_hidden, of_weight_FD, of_product_NF.sum(0) if ctx.needs_input_grad[2] else None
+        num_rows, width = slope_NF.shape
+        gradient_NF = gradient.reshape(num_rows, width).contiguous()
+        of_product_NF = torch.empty_like(slope_NF)
+        sums_CF = slope_NF.new_empty(-(-num_rows // CHUNK_ROWS), width, dtype=torch.float32)
+        _call(
+            "gelu_back",
+            slope_NF.dtype,
+            *_pointers(gradient_NF, slope_NF, of_product_NF, sums_CF),
+            num_rows,
+            width,
+            CHUNK_ROWS,
+        )
+        return *_of_product(ctx, of_product_NF, hidden_ND, weight_FD), sums_CF.sum(0)
 
 
 class _LinearAddNorm(torch.autograd.Function):
@@ -116,21 +164,23 @@ class _LinearAddNorm(torch.autograd.Function):
         shift_F: Tensor,
         eps: float,
     ) -> Tensor:
-        hidden_ND, residual_NF = _rows(hidden), _rows(residual)
-        normal_NF = torch.mm(hidden_ND, weight_FD.t())
+        hidden_ND, narrow_FD = _operands(hidden, weight_FD)
+        normal_NF, residual_NF = torch.mm(hidden_ND, narrow_FD.t()), _rows(residual)
         kept, scale = (draw_kept(normal_NF.shape, rate), keep_scale(rate)) if rate else (None, 1.0)
-        output_NF, inverse_N = torch.empty_like(normal_NF), normal_NF.new_empty(len(normal_NF))
-        load().electra_add_norm(
+        output_NF = torch.empty_like(normal_NF)
+        inverse_N = normal_NF.new_empty(len(normal_NF), dtype=torch.float32)
+        _call(
+            "add_norm",
+            normal_NF.dtype,
             *_pointers(normal_NF, bias_F, kept),
             scale,
             *_pointers(residual_NF, gain_F, shift_F),
             eps,
             *_pointers(output_NF, inverse_N),
             *normal_NF.shape,
-            _threads(),
         )
-        ctx.save_for_backward(hidden_ND, weight_FD, kept, gain_F, normal_NF, inverse_N)
-        ctx.scale, ctx.shape = scale, hidden.shape
+        ctx.save_for_backward(hidden_ND, narrow_FD, kept, gain_F, normal_NF, inverse_N)
+        ctx.scale, ctx.remember = scale, _Remembered(hidden, weight_FD)
         return output_NF.view(residual.shape)
 
     @staticmethod
@@ -141,15 +191,16 @@ class _LinearAddNorm(torch.autograd.Function):
         gradient_NF = gradient.reshape(num_rows, width).contiguous()
         of_residual_NF = torch.empty_like(normal_NF)
         of_product_NF = of_residual_NF if kept is None else torch.empty_like(normal_NF)
-        sums_C3F = normal_NF.new_empty(-(-num_rows // CHUNK_ROWS), 3, width)
-        load().electra_add_norm_back(
+        sums_C3F = normal_NF.new_empty(-(-num_rows // CHUNK_ROWS), 3, width, dtype=torch.float32)
+        _call(
+            "add_norm_back",
+            normal_NF.dtype,
             *_pointers(gradient_NF, normal_NF, inverse_N, gain_F, kept),
             ctx.scale,
             *_pointers(of_residual_NF, of_product_NF, sums_C3F),
             num_rows,
             width,
             CHUNK_ROWS,
-            _threads(),
         )
         of_gain_F, of_shift_F, of_bias_F = sums_C3F.sum(0).unbind(0)
         of_hidden, of_weight_FD = _of_product(ctx, of_product_NF, hidden_ND, weight_FD)
@@ -176,7 +227,9 @@ def _turned(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor, sign: float) -> T
     head_width = cos_BSK.shape[-1]
     qkv_BSL = qkv_BSL.contiguous()
     to_BSL = torch.empty_like(qkv_BSL)
-    load().electra_rotate(
+    _call(
+        "rotate",
+        qkv_BSL.dtype,
         *_pointers(qkv_BSL, cos_BSK, sin_BSK),
         sign,
         *_pointers(to_BSL),
@@ -184,17 +237,34 @@ def _turned(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor, sign: float) -> T
         2 * width // 3 // head_width,
         head_width // 2,
         width,
-        _threads(),
     )
     return to_BSL
+
+
+class _Remembered:
+    """Shape and type that the gradients of a product's operands must have."""
+
+    def __init__(self, hidden: Tensor, weight_FD: Tensor) -> None:
+        self.shape, self.hidden, self.weight = hidden.shape, hidden.dtype, weight_FD.dtype
+
+
+def _operands(hidden: Tensor, weight_FD: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and weight in the precision of the product: autocast's where it is on."""
+    is_narrow = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if is_narrow else hidden.dtype
+    return _rows(hidden.to(dtype)), weight_FD.to(dtype)
 
 
 def _of_product(
     ctx: Any, of_product_NF: Tensor, hidden_ND: Tensor, weight_FD: Tensor
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of the input, in its own shape, and of the weight, where they are wanted."""
-    of_hidden = torch.mm(of_product_NF, weight_FD).view(ctx.shape) if ctx.needs_input_grad[0] else None
-    of_weight_FD = torch.mm(of_product_NF.t(), hidden_ND) if ctx.needs_input_grad[1] else None
+    """Gradients of the input and of the weight, where they are wanted, as autograd expects them."""
+    seen: _Remembered = ctx.remember
+    of_hidden = of_weight_FD = None
+    if ctx.needs_input_grad[0]:
+        of_hidden = torch.mm(of_product_NF, weight_FD).view(seen.shape).to(seen.hidden)
+    if ctx.needs_input_grad[1]:
+        of_weight_FD = torch.mm(of_product_NF.t(), hidden_ND).to(seen.weight)
     return of_hidden, of_weight_FD
 
 
@@ -203,31 +273,47 @@ def _rows(values: Tensor) -> Tensor:
     return values.reshape(-1, values.shape[-1]).contiguous()
 
 
+def _call(name: str, dtype: torch.dtype, *arguments: object) -> None:
+    """A function of the library for activations of this type, in as many threads as torch uses."""
+    getattr(load(), f"electra_{name}_{_NUMBERS[dtype]}")(*arguments, torch.get_num_threads())
+
+
 def _pointers(*tensors: Tensor | None) -> list[int | None]:
     """Addresses; the compiled code takes every tensor to be without gaps."""
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors)
     return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
-def _threads() -> int:
-    return torch.get_num_threads()
-
-
 def _disagreement() -> str:
     """What differs from the definition on one small case, in words; empty where nothing does."""
     # Whoever asks first may be in inference mode, where nothing has a gradient.
     with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.enable_grad():
-        ours = _run(linear_gelu, linear_add_norm, rotated)
-        truth = _run(reference.linear_gelu, reference.linear_add_norm, reference.rotated)
+        truth = _run(reference)
+        ours = _run(_Compiled)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            narrow = _run(_Compiled)
     for name, value in truth.items():
         # float32 sums of 24 products of size 1 round to about 1e-6; a wrong pass is wrong by far more.
         if not torch.allclose(ours[name], value, rtol=1e-4, atol=1e-4):
             return f"the {name} differs by up to {float((ours[name] - value).abs().max()):.2g}"
+        # A few roundings to 8 bits, of values up to the largest.
+        if (narrow[name].float() - value).abs().max() > 0.05 * value.abs().max():
+            return f"the {name} in bfloat16 differs by up to {float((narrow[name] - value).abs().max()):.2g}"
     return ""
 
 
-def _run(gelu: Any, add_norm: Any, rotate: Any) -> dict[str, Tensor]:
-    """Outputs and gradients by name, of 70 rows of width 24 with values out to ± 20."""
+class _Compiled:
+    """This file's functions under the names of `reference`."""
+
+    linear_gelu = staticmethod(linear_gelu)
+    linear_add_norm = staticmethod(linear_add_norm)
+    rotated = staticmethod(rotated)
+    softened = staticmethod(softened)
+    softened_back = staticmethod(softened_back)
+
+
+def _run(passes: Any) -> dict[str, Tensor]:
+    """Outputs and gradients by name, of 70 rows of width 24 with values out to ± 20; of two maps."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> Tensor:
@@ -235,17 +321,29 @@ def _run(gelu: Any, add_norm: Any, rotate: Any) -> dict[str, Tensor]:
 
     hidden, inner, outer, residual = drawn(70, 24), drawn(40, 24), drawn(24, 40), drawn(70, 24)
     bias, shift, gain = drawn(40), drawn(24), drawn(24)
-    value = gelu(hidden, inner, bias)
+    is_narrow = torch.is_autocast_enabled("cpu")
+    value = passes.linear_gelu(hidden, inner, bias)
     norm = Norm(gain_F=gain, shift_F=shift, eps=1e-12)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        output = add_norm(value, outer, shift, 0.2, residual, norm)
-    output = add_norm(value, outer, shift, 0.0, output, norm)
+        output = passes.linear_add_norm(value, outer, shift, 0.2, residual.to(value.dtype), norm)
+        kept = draw_kept(torch.Size((2, 1, 9, 9)), 0.3)
+    output = passes.linear_add_norm(value, outer, shift, 0.0, output, norm)
     angle = torch.rand(7, 10, 2, generator=generator).repeat(1, 1, 2)
-    output = rotate(output.view(7, 10, 24), angle.cos(), angle.sin())
+    output = passes.rotated(output.view(7, 10, 24), angle.cos(), angle.sin())
     trained = {"hidden": hidden, "inner": inner, "outer": outer, "residual": residual}
     trained |= {"bias": bias, "shift": shift, "gain": gain}
     weight = torch.randn(output.shape, generator=generator)
     gradients = torch.autograd.grad((output * weight).sum(), list(trained.values()))
     names = (f"gradient of {name}" for name in trained)
-    return {"value": value.detach(), "output": output.detach(), **dict(zip(names, gradients, strict=True))}
+    found = {"value": value.detach(), "output": output.detach(), **dict(zip(names, gradients, strict=True))}
+
+    dtype = torch.bfloat16 if is_narrow else torch.float32
+    score, of_used = (torch.randn(2, 1, 9, 9, generator=generator).to(dtype).contiguous() for _ in range(2))
+    mask = torch.zeros(2, 1, 9, 9, dtype=dtype)
+    mask[1, :, :, 4:] = -torch.inf
+    for name, flags in (("attention", None), ("attention with dropout", kept)):
+        soft, used = passes.softened(score.clone(), mask, flags)
+        again, of_score = passes.softened_back(of_used.clone(), soft, flags)
+        found |= {name: used, f"{name}, again": again, f"gradient of {name}": of_score}
+    return found

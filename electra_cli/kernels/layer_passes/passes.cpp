@@ -1,54 +1,27 @@
 // The passes of a transformer layer between its matrix products, each reading and writing its numbers once.
 //
-// No header of torch: the file compiles in a second, and one build serves every version of it.
+// Activations are float32 or bfloat16 in memory, float32 in the arithmetic; parameters and sums are float32.
 // Rows are independent, and sums over rows are made chunk by chunk: the number of threads changes no bit.
 
+#include "native_numbers.h"
+
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 
 namespace {
 
-// Below this exp is taken as 0: at most 1e-38.
-constexpr float LOWEST = -87.0f;
+using namespace electra;
 
-// exp(x) for x <= 0, within 1e-7 of itself: 2^n times a polynomial of the rest, |rest| <= ln(2) / 2.
-// Branch-free, so that compilers vectorise it. NaN gives 0.
-inline float exp_of(float x) {
-  const float kept = x > LOWEST ? x : LOWEST;
-  // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
-  const float n = (kept * 1.44269504f + 12582912.0f) - 12582912.0f;
-  // ln(2) in two parts, the first with zeros at its end, so that n times it is exact.
-  const float rest = (kept - n * 0.693359375f) + n * 2.12194440e-4f;
-  float value = 1.98412698e-4f;
-  value = value * rest + 1.38888889e-3f;
-  value = value * rest + 8.33333333e-3f;
-  value = value * rest + 4.16666667e-2f;
-  value = value * rest + 1.66666667e-1f;
-  value = value * rest + 0.5f;
-  value = value * rest + 1.0f;
-  value = value * rest + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return x > LOWEST ? value * power : 0.0f;
-}
+inline int64_t smaller(int64_t one, int64_t other) { return one < other ? one : other; }
 
-}  // namespace
-
-extern "C" {
-
-// With x = product + bias: value = x P(x), and product becomes its derivative P(x) + x p(x), for P the normal
-// distribution and p its density. P is within 1.5e-7 by Abramowitz & Stegun, Handbook, 7.1.26; its exp is p's.
-void electra_bias_gelu(float* product, const float* bias, float* value, int64_t num_rows, int64_t width,
-                       int threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
+template <typename Number>
+void bias_gelu(Number* product, const float* bias, Number* value, int64_t num_rows, int64_t width, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t row = 0; row < num_rows; ++row) {
-    float* slope = product + row * width;
-    float* to = value + row * width;
+    Number* slope = product + row * width;
+    Number* to = value + row * width;
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
-      const float x = slope[i] + bias[i];
+      const float x = widen(slope[i]) + bias[i];
       const float power = exp_of(-0.5f * x * x);
       // 0.3275911 / sqrt(2)
       const float t = 1.0f / (1.0f + 0.23164190f * std::fabs(x));
@@ -59,125 +32,301 @@ void electra_bias_gelu(float* product, const float* bias, float* value, int64_t 
       sum = sum * t + 0.254829592f;
       const float beyond = 0.5f * sum * t * power;
       const float below = x > 0.0f ? 1.0f - beyond : beyond;
-      to[i] = x * below;
-      slope[i] = below + x * (0.39894228f * power);
+      narrow(x * below, to + i);
+      narrow(below + x * (0.39894228f * power), slope + i);
     }
   }
 }
 
-// With y = residual + scale * kept * (product + bias): product becomes (y - mean) / deviation of its row,
-// output = that * gain + shift, and inverse = 1 / deviation. Without `kept` all is kept, unscaled.
-void electra_add_norm(float* product, const float* bias, const uint8_t* kept, float scale, const float* residual,
-                      const float* gain, const float* shift, float eps, float* output, float* inverse,
-                      int64_t num_rows, int64_t width, int threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (int64_t row = 0; row < num_rows; ++row) {
-    float* y = product + row * width;
-    const float* beside = residual + row * width;
-    const uint8_t* flag = kept ? kept + row * width : nullptr;
-    float sum = 0.0f;
-    if (flag) {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < width; ++i) {
-        y[i] = beside[i] + (y[i] + bias[i]) * (static_cast<float>(flag[i]) * scale);
-        sum += y[i];
-      }
-    } else {
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < width; ++i) {
-        y[i] = beside[i] + (y[i] + bias[i]);
-        sum += y[i];
-      }
-    }
-    const float mean = sum / static_cast<float>(width);
-    float squares = 0.0f;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t i = 0; i < width; ++i) {
-      y[i] -= mean;
-      squares += y[i] * y[i];
-    }
-    const float factor = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);
-    inverse[row] = factor;
-    float* to = output + row * width;
-#pragma omp simd
-    for (int64_t i = 0; i < width; ++i) {
-      y[i] *= factor;
-      to[i] = y[i] * gain[i] + shift[i];
-    }
-  }
-}
-
-// The way back: of_residual and of_product from the gradient of the output, and of each chunk of rows the sums
-// that gain, shift and bias get, [chunks, 3, width]. Without `kept` of_product is of_residual and not written.
-void electra_add_norm_back(const float* gradient, const float* normal, const float* inverse, const float* gain,
-                           const uint8_t* kept, float scale, float* of_residual, float* of_product, float* sums,
-                           int64_t num_rows, int64_t width, int64_t chunk_rows, int threads) {
+template <typename Number>
+void gelu_back(const Number* gradient, const Number* slope, Number* of_product, float* sums, int64_t num_rows,
+               int64_t width, int64_t chunk_rows, int threads) {
   const int64_t num_chunks = (num_rows + chunk_rows - 1) / chunk_rows;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    float* of_bias = sums + chunk * width;
+    std::memset(of_bias, 0, width * sizeof(float));
+    const int64_t last = smaller((chunk + 1) * chunk_rows, num_rows);
+    for (int64_t row = chunk * chunk_rows; row < last; ++row) {
+      const Number* from = gradient + row * width;
+      const Number* factor = slope + row * width;
+      Number* to = of_product + row * width;
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) {
+        const float value = widen(from[i]) * widen(factor[i]);
+        narrow(value, to + i);
+        of_bias[i] += value;
+      }
+    }
+  }
+}
+
+template <typename Number>
+void add_norm(Number* product, const float* bias, const uint8_t* kept, float scale, const Number* residual,
+              const float* gain, const float* shift, float eps, Number* output, float* inverse, int64_t num_rows,
+              int64_t width, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Buffer<float> buffer = make_buffer<float>(width);
+    float* y = buffer.get();
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < num_rows; ++row) {
+      Number* normal = product + row * width;
+      const Number* beside = residual + row * width;
+      const uint8_t* flag = kept ? kept + row * width : nullptr;
+      float sum = 0.0f;
+      if (flag) {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; ++i) {
+          y[i] = widen(beside[i]) + (widen(normal[i]) + bias[i]) * (static_cast<float>(flag[i]) * scale);
+          sum += y[i];
+        }
+      } else {
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < width; ++i) {
+          y[i] = widen(beside[i]) + (widen(normal[i]) + bias[i]);
+          sum += y[i];
+        }
+      }
+      const float mean = sum / static_cast<float>(width);
+      float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+      for (int64_t i = 0; i < width; ++i) {
+        y[i] -= mean;
+        squares += y[i] * y[i];
+      }
+      const float factor = 1.0f / std::sqrt(squares / static_cast<float>(width) + eps);
+      inverse[row] = factor;
+      Number* to = output + row * width;
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) {
+        const float value = y[i] * factor;
+        narrow(value, normal + i);
+        narrow(value * gain[i] + shift[i], to + i);
+      }
+    }
+  }
+}
+
+template <typename Number>
+void add_norm_back(const Number* gradient, const Number* normal, const float* inverse, const float* gain,
+                   const uint8_t* kept, float scale, Number* of_residual, Number* of_product, float* sums,
+                   int64_t num_rows, int64_t width, int64_t chunk_rows, int threads) {
+  const int64_t num_chunks = (num_rows + chunk_rows - 1) / chunk_rows;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
     float* of_gain = sums + chunk * 3 * width;
     float* of_shift = of_gain + width;
     float* of_bias = of_shift + width;
     std::memset(of_gain, 0, 3 * width * sizeof(float));
-    const int64_t last = (chunk + 1) * chunk_rows < num_rows ? (chunk + 1) * chunk_rows : num_rows;
+    const int64_t last = smaller((chunk + 1) * chunk_rows, num_rows);
     for (int64_t row = chunk * chunk_rows; row < last; ++row) {
-      const float* from = gradient + row * width;
-      const float* x = normal + row * width;
-      float* beside = of_residual + row * width;
+      const Number* from = gradient + row * width;
+      const Number* x = normal + row * width;
+      Number* beside = of_residual + row * width;
       float sum = 0.0f, along = 0.0f;
 #pragma omp simd reduction(+ : sum, along)
       for (int64_t i = 0; i < width; ++i) {
-        const float of_normal = from[i] * gain[i];
+        const float of_output = widen(from[i]);
+        const float of_normal = of_output * gain[i];
         sum += of_normal;
-        along += of_normal * x[i];
-        of_gain[i] += from[i] * x[i];
-        of_shift[i] += from[i];
+        along += of_normal * widen(x[i]);
+        of_gain[i] += of_output * widen(x[i]);
+        of_shift[i] += of_output;
       }
       sum /= static_cast<float>(width);
       along /= static_cast<float>(width);
       const float factor = inverse[row];
       if (kept) {
         const uint8_t* flag = kept + row * width;
-        float* to = of_product + row * width;
+        Number* to = of_product + row * width;
 #pragma omp simd
         for (int64_t i = 0; i < width; ++i) {
-          const float of_y = factor * (from[i] * gain[i] - sum - x[i] * along);
-          beside[i] = of_y;
-          to[i] = of_y * (static_cast<float>(flag[i]) * scale);
-          of_bias[i] += to[i];
+          const float of_y = factor * (widen(from[i]) * gain[i] - sum - widen(x[i]) * along);
+          const float of_value = of_y * (static_cast<float>(flag[i]) * scale);
+          narrow(of_y, beside + i);
+          narrow(of_value, to + i);
+          of_bias[i] += of_value;
         }
       } else {
 #pragma omp simd
         for (int64_t i = 0; i < width; ++i) {
-          beside[i] = factor * (from[i] * gain[i] - sum - x[i] * along);
-          of_bias[i] += beside[i];
+          const float of_y = factor * (widen(from[i]) * gain[i] - sum - widen(x[i]) * along);
+          narrow(of_y, beside + i);
+          of_bias[i] += of_y;
         }
       }
     }
   }
 }
 
-// Of each row the first num_heads heads of 2 * half values turned by its angles: (a, b) in the two halves of a head
-// becomes (a cos - b sin, b cos + a sin), with `sign` times the sine. What is left of the row is copied.
-void electra_rotate(const float* from, const float* cosine, const float* sine, float sign, float* to,
-                    int64_t num_rows, int64_t num_heads, int64_t half, int64_t width, int threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
+template <typename Number>
+void soften(Number* score, const Number* mask, int64_t num_heads, const uint8_t* kept, Number* used,
+            int64_t num_maps, int64_t sequence, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Buffer<float> buffer = make_buffer<float>(sequence);
+    float* x = buffer.get();
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < num_maps * sequence; ++row) {
+      const int64_t map = row / sequence;
+      Number* weight = score + row * sequence;
+      const Number* beside = mask + (map / num_heads * sequence + row % sequence) * sequence;
+      float top = -INFINITE;
+#pragma omp simd reduction(max : top)
+      for (int64_t i = 0; i < sequence; ++i) {
+        x[i] = widen(weight[i]) + widen(beside[i]);
+        top = x[i] > top ? x[i] : top;
+      }
+      float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t i = 0; i < sequence; ++i) {
+        const float over = x[i] - top;
+        // exp_of takes NaN for 0.
+        x[i] = over == over ? exp_of(over) : over;
+        sum += x[i];
+      }
+      const float factor = 1.0f / sum;
+      if (kept) {
+        const uint8_t* flag = kept + row * sequence;
+        Number* to = used + row * sequence;
+#pragma omp simd
+        for (int64_t i = 0; i < sequence; ++i) {
+          const float value = x[i] * factor;
+          narrow(value, weight + i);
+          narrow(value * static_cast<float>(flag[i]), to + i);
+        }
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < sequence; ++i) narrow(x[i] * factor, weight + i);
+      }
+    }
+  }
+}
+
+template <typename Number>
+void soften_back(Number* gradient, const Number* weight, const uint8_t* kept, Number* used, int64_t num_rows,
+                 int64_t sequence, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t row = 0; row < num_rows; ++row) {
+    Number* of_score = gradient + row * sequence;
+    const Number* w = weight + row * sequence;
+    float along = 0.0f;
+    if (kept) {
+      const uint8_t* flag = kept + row * sequence;
+      Number* to = used + row * sequence;
+#pragma omp simd reduction(+ : along)
+      for (int64_t i = 0; i < sequence; ++i) {
+        const float taken = widen(w[i]) * static_cast<float>(flag[i]);
+        narrow(taken, to + i);
+        along += widen(of_score[i]) * taken;
+      }
+#pragma omp simd
+      for (int64_t i = 0; i < sequence; ++i) {
+        const float of_weight = widen(of_score[i]) * static_cast<float>(flag[i]);
+        narrow(widen(w[i]) * (of_weight - along), of_score + i);
+      }
+    } else {
+#pragma omp simd reduction(+ : along)
+      for (int64_t i = 0; i < sequence; ++i) along += widen(of_score[i]) * widen(w[i]);
+#pragma omp simd
+      for (int64_t i = 0; i < sequence; ++i) narrow(widen(w[i]) * (widen(of_score[i]) - along), of_score + i);
+    }
+  }
+}
+
+template <typename Number>
+void rotate(const Number* from, const float* cosine, const float* sine, float sign, Number* to, int64_t num_rows,
+            int64_t num_heads, int64_t half, int64_t width, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t row = 0; row < num_rows; ++row) {
     const float* cos = cosine + row * 2 * half;
     const float* sin = sine + row * 2 * half;
     for (int64_t head = 0; head < num_heads; ++head) {
-      const float* a = from + row * width + head * 2 * half;
-      const float* b = a + half;
-      float* to_a = to + row * width + head * 2 * half;
-      float* to_b = to_a + half;
+      const Number* a = from + row * width + head * 2 * half;
+      const Number* b = a + half;
+      Number* to_a = to + row * width + head * 2 * half;
+      Number* to_b = to_a + half;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
-        to_a[i] = a[i] * cos[i] - b[i] * (sign * sin[i]);
-        to_b[i] = b[i] * cos[i] + a[i] * (sign * sin[i]);
+        narrow(widen(a[i]) * cos[i] - widen(b[i]) * (sign * sin[i]), to_a + i);
+        narrow(widen(b[i]) * cos[i] + widen(a[i]) * (sign * sin[i]), to_b + i);
       }
     }
     const int64_t turned = num_heads * 2 * half;
-    std::memcpy(to + row * width + turned, from + row * width + turned, (width - turned) * sizeof(float));
+    std::memcpy(to + row * width + turned, from + row * width + turned, (width - turned) * sizeof(Number));
   }
 }
+
+}  // namespace
+
+// Each function twice: NAME_float32 and NAME_bfloat16.
+#define FOR_BOTH(DEFINE) DEFINE(float, float32) DEFINE(uint16_t, bfloat16)
+
+extern "C" {
+
+// With x = product + bias: value = x P(x), and product becomes its derivative P(x) + x p(x), for P the normal
+// distribution and p its density. P is within 1.5e-7 by Abramowitz & Stegun, Handbook, 7.1.26; its exp is p's.
+#define BIAS_GELU(N, name)                                                                                       \
+  void electra_bias_gelu_##name(N* product, const float* bias, N* value, int64_t num_rows, int64_t width,        \
+                                int threads) {                                                                   \
+    bias_gelu(product, bias, value, num_rows, width, threads);                                                   \
+  }
+FOR_BOTH(BIAS_GELU)
+
+// of_product = gradient * slope, and of each chunk of rows the sum that the bias gets, [chunks, width].
+#define GELU_BACK(N, name)                                                                                       \
+  void electra_gelu_back_##name(const N* gradient, const N* slope, N* of_product, float* sums, int64_t num_rows, \
+                                int64_t width, int64_t chunk_rows, int threads) {                                \
+    gelu_back(gradient, slope, of_product, sums, num_rows, width, chunk_rows, threads);                          \
+  }
+FOR_BOTH(GELU_BACK)
+
+// With y = residual + scale * kept * (product + bias): product becomes (y - mean) / deviation of its row,
+// output = that * gain + shift, and inverse = 1 / deviation. Without `kept` all is kept, unscaled.
+#define ADD_NORM(N, name)                                                                                        \
+  void electra_add_norm_##name(N* product, const float* bias, const uint8_t* kept, float scale,                  \
+                               const N* residual, const float* gain, const float* shift, float eps, N* output,   \
+                               float* inverse, int64_t num_rows, int64_t width, int threads) {                   \
+    add_norm(product, bias, kept, scale, residual, gain, shift, eps, output, inverse, num_rows, width, threads); \
+  }
+FOR_BOTH(ADD_NORM)
+
+// The way back: of_residual and of_product from the gradient of the output, and of each chunk of rows the sums
+// that gain, shift and bias get, [chunks, 3, width]. Without `kept` of_product is of_residual and not written.
+#define ADD_NORM_BACK(N, name)                                                                                   \
+  void electra_add_norm_back_##name(const N* gradient, const N* normal, const float* inverse, const float* gain, \
+                                    const uint8_t* kept, float scale, N* of_residual, N* of_product,             \
+                                    float* sums, int64_t num_rows, int64_t width, int64_t chunk_rows,            \
+                                    int threads) {                                                               \
+    add_norm_back(gradient, normal, inverse, gain, kept, scale, of_residual, of_product, sums, num_rows, width,  \
+                  chunk_rows, threads);                                                                          \
+  }
+FOR_BOTH(ADD_NORM_BACK)
+
+// The rows of num_maps maps become softmax(score + mask); the maps of num_heads heads share a mask. With `kept`:
+// used = that where kept is 1, else 0.
+#define SOFTEN(N, name)                                                                                          \
+  void electra_soften_##name(N* score, const N* mask, int64_t num_heads, const uint8_t* kept, N* used,           \
+                             int64_t num_maps, int64_t sequence, int threads) {                                  \
+    soften(score, mask, num_heads, kept, used, num_maps, sequence, threads);                                     \
+  }
+FOR_BOTH(SOFTEN)
+
+// The way back: the gradient of what was used becomes that of the score. With `kept` used is made again.
+#define SOFTEN_BACK(N, name)                                                                                     \
+  void electra_soften_back_##name(N* gradient, const N* weight, const uint8_t* kept, N* used, int64_t num_rows,  \
+                                  int64_t sequence, int threads) {                                               \
+    soften_back(gradient, weight, kept, used, num_rows, sequence, threads);                                      \
+  }
+FOR_BOTH(SOFTEN_BACK)
+
+// Of each row the first num_heads heads of 2 * half values turned by its angles: (a, b) in the two halves of a head
+// becomes (a cos - b sin, b cos + a sin), with `sign` times the sine. What is left of the row is copied.
+#define ROTATE(N, name)                                                                                          \
+  void electra_rotate_##name(const N* from, const float* cosine, const float* sine, float sign, N* to,           \
+                             int64_t num_rows, int64_t num_heads, int64_t half, int64_t width, int threads) {    \
+    rotate(from, cosine, sine, sign, to, num_rows, num_heads, half, width, threads);                             \
+  }
+FOR_BOTH(ROTATE)
 }

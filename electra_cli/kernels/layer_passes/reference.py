@@ -1,7 +1,7 @@
 """What the passes compute, in plain torch, for any device, type and precision.
 
-Letters: D width of the input, F width of the product; leading dimensions are free. For `rotated`: B batch,
-S sequence, K width of a head, L = 3·D (query, key, value).
+Letters: D width of the input, F width of the product; leading dimensions are free. For attention: B batch,
+S sequence, H heads, K width of a head, L = 3·D (query, key, value).
 """
 
 from dataclasses import dataclass
@@ -47,3 +47,26 @@ def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     first, second = turning.chunk(2, dim=-1)
     turned = turning * cos_BSK.unsqueeze(2) + torch.cat((-second, first), dim=-1) * sin_BSK.unsqueeze(2)
     return torch.cat((turned.flatten(2).to(qkv_BSL.dtype), value), dim=-1)
+
+
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+    """softmax(score + mask), and of that what dropout keeps, unscaled; takes the memory of the scores.
+
+    `kept_BHSS`: as `draw_kept` gives it; without it all is kept, and the two results are one.
+    """
+    weight_BHSS = torch.softmax(score_BHSS.add_(mask_B1SS), dim=-1)
+    if kept_BHSS is None:
+        return weight_BHSS, weight_BHSS
+    return weight_BHSS, torch.mul(weight_BHSS, kept_BHSS, out=score_BHSS)
+
+
+def softened_back(
+    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """What dropout kept once more, and the gradient of the scores; may take the memory of `of_used_BHSS`."""
+    used_BHSS = weight_BHSS
+    if kept_BHSS is not None:
+        kept_BHSS = kept_BHSS.to(weight_BHSS.dtype)
+        used_BHSS = weight_BHSS * kept_BHSS
+        of_used_BHSS.mul_(kept_BHSS)
+    return used_BHSS, torch._softmax_backward_data(of_used_BHSS, weight_BHSS, -1, weight_BHSS.dtype)

@@ -3,8 +3,7 @@
 torch sees opaque operators, so that torch.compile and DDP see one node each. Autocast is read by the caller
 and handed in as the precision of the products; inside the operators it is off.
 
-Letters: M masked positions of the whole batch, R rows of a tile, D width, V vocabulary, U ids rounded up to
-whole blocks, K ids of a block, N blocks.
+Letters: M masked positions of the whole batch, R rows of a tile, D width, V vocabulary.
 """
 
 from typing import Any
@@ -13,15 +12,9 @@ import torch
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling.gradients import Gradients
-from electra_cli.kernels.masked_sampling.loops import Loops
-from electra_cli.kernels.masked_sampling.native_loops import make_loops
+from electra_cli.kernels.masked_sampling.native_rows import make_passes
 from electra_cli.kernels.masked_sampling.reference import MaskedSample, matmul_dtype
-from electra_cli.kernels.masked_sampling.tiles import (
-    Product,
-    Rows,
-    Workspace,
-    sample_tile,
-)
+from electra_cli.kernels.masked_sampling.tiles import Product, Rows
 
 
 def masked_sample(
@@ -103,47 +96,51 @@ def _masked_sample(
     """loss_sum, loss_M, sampled_M and the gradients of loss_sum; a gradient that is not wanted is empty."""
     with torch.autocast("cpu", enabled=False), torch.no_grad():
         product = Product.prepare(table_VD, bias_V, num_padding_ids, dtype)
-        work = product.bias_V.dtype
+        work = product.work
         # Unused slots cost nothing: only the rows with a weight enter the tiles.
         used_M = weight_M.nonzero().squeeze(1)
         rows = Rows(
             hidden_MD=hidden_MD[used_M].to(dtype),
             target_M=target_M[used_M],
-            weight_M=weight_M[used_M].to(work),
             uniform_M=uniform_M[used_M],
             forbidden_M=None if forbidden_M is None else forbidden_M[used_M],
         )
-        gradients = Gradients(product, len(used_M), table_VD.shape[0], hidden=wants_hidden, table=wants_table)
-        used_loss_M, used_sampled_M = _run_tiles(
-            product, rows, temperature, gradients, make_loops(work, is_native=is_native)
+        passes = make_passes(product, rows.hidden_MD, is_native=is_native)
+        gradients = Gradients(
+            product, passes, len(used_M), table_VD.shape[0], hidden=wants_hidden, table=wants_table
         )
-        loss_sum = (used_loss_M * rows.weight_M).sum().to(work)
+        used_weight_M = weight_M[used_M].to(work)
+        used_loss_M, used_sampled_M = _run_tiles(rows, used_weight_M, temperature, gradients)
+        loss_sum = (used_loss_M * used_weight_M).sum().to(work)
         loss_M = torch.zeros(len(hidden_MD), dtype=work).index_copy_(0, used_M, used_loss_M.to(work))
         sampled_M = target_M.index_copy(0, used_M, used_sampled_M)
         return loss_sum, loss_M, sampled_M, *shaped_as_inputs(gradients, used_M, hidden_MD, table_VD, bias_V)
 
 
 def _run_tiles(
-    product: Product, rows: Rows, temperature: float, gradients: Gradients, loops: Loops
+    rows: Rows, weight_M: Tensor, temperature: float, gradients: Gradients
 ) -> tuple[Tensor, Tensor]:
     """Loss (float64) and sample of each row; adds the gradients of Σ weight · loss to `gradients`."""
     loss_M = torch.empty(len(rows), dtype=torch.float64)
     sampled_M = torch.empty(len(rows), dtype=torch.int64)
-    if len(rows) == 0:
-        return loss_M, sampled_M
-    space = Workspace(product, len(rows), loops)
-    is_sure = product.is_surely_finite(rows.hidden_MD)
-    for part in product.row_tiles(len(rows)):
-        tile = rows[part]
-        drawn = sample_tile(product, tile, temperature, space, is_sure=is_sure)
-        loss_M[part], sampled_M[part] = drawn.loss_R, drawn.sampled_R
+    for part in gradients.product.row_tiles(len(rows)):
+        tile, weight_R = rows[part], weight_M[part]
+        weighed = gradients.passes.weigh(tile, temperature=temperature, keep=gradients.is_wanted)
+        # Relative to the largest logit, so that nothing is lost when logits are huge.
+        beyond_R = weighed.forbidden_R - weighed.largest_R
+        excess_R = torch.logaddexp(weighed.total_R.log(), beyond_R)
+        loss_M[part] = weighed.largest_R - weighed.target_R + excess_R
+        assert weighed.sampled_R is not None
+        sampled_M[part] = weighed.sampled_R
         if not gradients.is_wanted:
             continue
-        gradients.add_tile(part, tile.hidden_MD, drawn.tile_RU, tile.weight_M * drawn.scale_R)
-        gradients.add_single(part, tile.hidden_MD, tile.target_M, -tile.weight_M)
+        # softmax = scale · weight; at the forbidden id, which has no weight, it is added by itself.
+        scale_R = (-excess_R).exp().to(weight_R.dtype)
+        gradients.add_tile(part, tile.hidden_MD, weighed.tile_RU, weight_R * scale_R)
+        gradients.add_single(part, tile.hidden_MD, tile.target_M, -weight_R)
         if tile.forbidden_M is not None:
-            at_R = tile.forbidden_M.clamp(min=0)
-            gradients.add_single(part, tile.hidden_MD, at_R, tile.weight_M * drawn.forbidden_share_R)
+            share_R = (beyond_R - excess_R).exp().to(weight_R.dtype)
+            gradients.add_single(part, tile.hidden_MD, tile.forbidden_M.clamp(min=0), weight_R * share_R)
     return loss_M, sampled_M
 
 

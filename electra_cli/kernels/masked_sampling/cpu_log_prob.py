@@ -1,6 +1,6 @@
 """`token_log_prob` on CPU through the same tiles; two operators, the second computes the logits again.
 
-Letters: M rows of the whole batch, R rows of a tile, D width, V vocabulary, U ids rounded up to whole blocks.
+Letters: M rows of the whole batch, R rows of a tile, D width, V vocabulary.
 """
 
 from typing import Any
@@ -10,14 +10,9 @@ from torch import Tensor
 
 from electra_cli.kernels.masked_sampling.cpu import like_wanted, shaped_as_inputs
 from electra_cli.kernels.masked_sampling.gradients import Gradients
-from electra_cli.kernels.masked_sampling.native_loops import make_loops
+from electra_cli.kernels.masked_sampling.native_rows import make_passes
 from electra_cli.kernels.masked_sampling.reference import matmul_dtype
-from electra_cli.kernels.masked_sampling.tiles import (
-    Product,
-    Workspace,
-    compute_logits,
-    weigh_tile,
-)
+from electra_cli.kernels.masked_sampling.tiles import Product, Rows
 
 
 def token_log_prob(
@@ -39,11 +34,16 @@ def log_prob_in_tiles(
     is_native: bool,
 ) -> Tensor:
     """`token_log_prob`, with its passes in plain torch or compiled."""
-    dtype = matmul_dtype(hidden_MD, table_VD)
-    results: tuple[Tensor, Tensor, Tensor] = _token_log_prob(
-        hidden_MD, table_VD, bias_V, target_M, num_padding_ids, dtype, is_native
+    log_prob_M: Tensor = _token_log_prob(
+        hidden_MD,
+        table_VD,
+        bias_V,
+        target_M,
+        num_padding_ids,
+        matmul_dtype(hidden_MD, table_VD),
+        is_native,
     )
-    return results[0]
+    return log_prob_M
 
 
 @torch.library.custom_op("electra::token_log_prob_cpu", mutates_args=(), device_types="cpu")
@@ -55,34 +55,21 @@ def _token_log_prob(
     num_padding_ids: int,
     dtype: torch.dtype,
     is_native: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log probability, largest logit and Σ exp(logit - largest) of each row."""
+) -> Tensor:
     with torch.autocast("cpu", enabled=False), torch.no_grad():
         product = Product.prepare(table_VD, bias_V, num_padding_ids, dtype)
-        work = product.bias_V.dtype
-        log_prob_M, largest_M, total_M = (torch.empty(len(hidden_MD), dtype=work) for _ in range(3))
-        if len(hidden_MD) == 0:
-            return log_prob_M, largest_M, total_M
-        space = Workspace(product, len(hidden_MD), make_loops(work, is_native=is_native))
-        narrow_MD = hidden_MD.to(dtype)
-        is_sure = product.is_surely_finite(narrow_MD)
-        for part in product.row_tiles(len(hidden_MD)):
-            tile_RU, largest_R = compute_logits(product, narrow_MD[part], space)
-            logits_RV = tile_RU[:, : product.num_ids]
-            blank_R = torch.zeros(len(tile_RU), dtype=torch.float64)
-            if not is_sure:
-                blank_R.masked_fill_(~logits_RV.isfinite().all(1), torch.nan)
-            target_R = logits_RV.gather(1, target_M[part, None]).squeeze(1).double()
-            total_R = weigh_tile(product, tile_RU, largest_R, 1.0, space).sum(1) + blank_R
-            largest_M[part], total_M[part] = largest_R, total_R
-            log_prob_M[part] = target_R - largest_R - total_R.log()
-        return log_prob_M, largest_M, total_M
+        log_prob_M = torch.empty(len(hidden_MD), dtype=product.work)
+        rows = Rows(hidden_MD=hidden_MD.to(dtype), target_M=target_M, uniform_M=None, forbidden_M=None)
+        passes = make_passes(product, rows.hidden_MD, is_native=is_native)
+        for part in product.row_tiles(len(rows)):
+            weighed = passes.weigh(rows[part], keep=False)
+            log_prob_M[part] = weighed.target_R - weighed.largest_R - weighed.total_R.log()
+        return log_prob_M
 
 
 @_token_log_prob.register_fake
 def _(hidden_MD, table_VD, bias_V, target_M, num_padding_ids, dtype, is_native):  # type: ignore[no-untyped-def]
-    work = torch.promote_types(dtype, torch.float32)
-    return tuple(hidden_MD.new_empty(hidden_MD.shape[0], dtype=work) for _ in range(3))
+    return hidden_MD.new_empty(hidden_MD.shape[0], dtype=torch.promote_types(dtype, torch.float32))
 
 
 @torch.library.custom_op("electra::token_log_prob_backward_cpu", mutates_args=(), device_types="cpu")
@@ -92,8 +79,6 @@ def _token_log_prob_backward(
     table_VD: Tensor,
     bias_V: Tensor,
     target_M: Tensor,
-    largest_M: Tensor,
-    total_M: Tensor,
     num_padding_ids: int,
     dtype: torch.dtype,
     is_native: bool,
@@ -104,17 +89,23 @@ def _token_log_prob_backward(
     with torch.autocast("cpu", enabled=False), torch.no_grad():
         product = Product.prepare(table_VD, bias_V, num_padding_ids, dtype)
         used_M = grad_M.nonzero().squeeze(1)
-        gradients = Gradients(product, len(used_M), table_VD.shape[0], hidden=wants_hidden, table=wants_table)
-        if len(used_M) and gradients.is_wanted:
-            loops = make_loops(product.bias_V.dtype, is_native=is_native)
-            space = Workspace(product, len(used_M), loops)
-            for part in product.row_tiles(len(used_M)):
-                at_R = used_M[part]
-                hidden_RD = hidden_MD[at_R].to(dtype)
-                tile_RU, _ = compute_logits(product, hidden_RD, space)
-                weigh_tile(product, tile_RU, largest_M[at_R], 1.0, space)
-                gradients.add_tile(part, hidden_RD, tile_RU, -grad_M[at_R] / total_M[at_R])
-                gradients.add_single(part, hidden_RD, target_M[at_R], grad_M[at_R])
+        rows = Rows(
+            hidden_MD=hidden_MD[used_M].to(dtype),
+            target_M=target_M[used_M],
+            uniform_M=None,
+            forbidden_M=None,
+        )
+        passes = make_passes(product, rows.hidden_MD, is_native=is_native)
+        gradients = Gradients(
+            product, passes, len(used_M), table_VD.shape[0], hidden=wants_hidden, table=wants_table
+        )
+        used_grad_M = grad_M[used_M].to(product.work)
+        for part in product.row_tiles(len(rows)):
+            tile, grad_R = rows[part], used_grad_M[part]
+            weighed = passes.weigh(tile)
+            scale_R = -grad_R / weighed.total_R.to(product.work)
+            gradients.add_tile(part, tile.hidden_MD, weighed.tile_RU, scale_R)
+            gradients.add_single(part, tile.hidden_MD, tile.target_M, grad_R)
         return shaped_as_inputs(gradients, used_M, hidden_MD, table_VD, bias_V)
 
 
@@ -125,8 +116,6 @@ def _(  # type: ignore[no-untyped-def]
     table_VD,
     bias_V,
     target_M,
-    largest_M,
-    total_M,
     num_padding_ids,
     dtype,
     is_native,
@@ -140,19 +129,18 @@ def _(  # type: ignore[no-untyped-def]
     )
 
 
-def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    hidden_MD, table_VD, bias_V, target_M, *ctx.how = inputs
-    _, largest_M, total_M = output
-    ctx.mark_non_differentiable(largest_M, total_M)
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.num_padding_ids, ctx.dtype, ctx.is_native = inputs
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(hidden_MD, table_VD, bias_V, target_M, largest_M, total_M)
+    ctx.save_for_backward(*tensors)
 
 
-def _recompute(ctx: Any, grad_M: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _recompute(ctx: Any, grad_M: Tensor | None) -> tuple[Tensor | None, ...]:
     wants_hidden, wants_table = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:3])
     if grad_M is None:
         return (None,) * 7
-    grads = _token_log_prob_backward(grad_M, *ctx.saved_tensors, *ctx.how, wants_hidden, wants_table)
+    how = ctx.num_padding_ids, ctx.dtype, ctx.is_native
+    grads = _token_log_prob_backward(grad_M, *ctx.saved_tensors, *how, wants_hidden, wants_table)
     wanted = (wants_hidden, wants_table, wants_table)
     return (
         *(grad if wants else None for grad, wants in zip(grads, wanted, strict=True)),

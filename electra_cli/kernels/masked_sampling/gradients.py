@@ -7,6 +7,7 @@ blocks, C ids of a chunk.
 import torch
 from torch import Tensor
 
+from electra_cli.kernels.masked_sampling.passes import Passes
 from electra_cli.kernels.masked_sampling.tiles import Product
 
 
@@ -18,11 +19,17 @@ class Gradients:
     """
 
     def __init__(
-        self, product: Product, num_rows: int, table_rows: int, *, hidden: bool, table: bool
+        self,
+        product: Product,
+        passes: Passes,
+        num_rows: int,
+        table_rows: int,
+        *,
+        hidden: bool,
+        table: bool,
     ) -> None:
-        self.product = product
-        width = product.table_VD.shape[1]
-        work = product.bias_V.dtype
+        self.product, self.passes = product, passes
+        width, work = product.table_VD.shape[1], product.work
         self.hidden_MD = torch.zeros(num_rows, width, dtype=work) if hidden else None
         self.table_VD = torch.zeros(table_rows, width, dtype=work) if table else None
         self.bias_V = torch.zeros(table_rows, dtype=work) if table else None
@@ -42,7 +49,7 @@ class Gradients:
                 add_product(self.hidden_MD[rows], product_RC, self.product.table_VD[part])
             if self.table_VD is not None and self.bias_V is not None:
                 add_product(self.table_VD[part], product_RC.T, scaled_RD)
-                self.bias_V[part].addmv_(weight_RC.T, scale_R)
+                self.passes.add_columns(self.bias_V[part], weight_RC, scale_R)
         if self.hidden_MD is not None:
             self.hidden_MD[rows] *= scale_R[:, None]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from electra_cli.kernels.masked_sampling import cpu, cpu_log_prob
-from electra_cli.kernels.masked_sampling.native_loops import load
+from electra_cli.kernels.masked_sampling.native_rows import load
 from electra_cli.kernels.masked_sampling.proof import disagreement
 from electra_cli.kernels.masked_sampling.reference import MaskedSample
 from electra_cli.kernels.native_build import BuildError
