@@ -24,7 +24,7 @@ WIDTH = 128
 SHAPES = [(300, 30_522), (1_200, 30_522), (1_200, 128_100)]
 LARGE_SHAPES = [(5_000, 30_522), (5_000, 128_100)]
 MANY_NUMBERS = 1_200 * 30_522
-"""Beyond so many logits a call takes seconds: three pairs instead of nine."""
+"""Beyond so many logits a call takes seconds: two pairs instead of five."""
 
 
 def make_inputs(rows: int, vocabulary: int) -> tuple[Tensor, ...]:
@@ -148,7 +148,7 @@ def compare_memory(rows: int, vocabulary: int, precision: str) -> list[Pairing]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=9, help="pairs of calls a shape")
+    parser.add_argument("--repeats", type=int, default=5, help="pairs of calls a shape")
     parser.add_argument("--large", action="store_true", help="also 5,000 rows (ten minutes, 11 GB)")
     parser.add_argument(
         "--shape", nargs=2, type=int, metavar=("ROWS", "VOCABULARY"), help="this one shape alone"
@@ -174,7 +174,7 @@ def main() -> None:
             if results.has(memory_name(our_names()[-1], rows, vocabulary), precision, options.threads):
                 continue
             say(f"kernel, {rows} × {vocabulary}, {precision}")
-            repeats = min(options.repeats, 3) if is_many else options.repeats
+            repeats = min(options.repeats, 2) if is_many else options.repeats
             results.add(
                 *compare_times(rows, vocabulary, precision, repeats),
                 *compare_memory(rows, vocabulary, precision),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from electra_cli.models.sizes import generator_config
+from electra_cli.objectives.costs import training_flops
 from electra_cli.project import load_project, recipe_settings
 from electra_cli.project_recipes import headline, recipe_names, recipe_path, recipes_folder
 
@@ -49,6 +51,21 @@ def test_the_header_tells_what_how_and_at_which_cost(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_of_recipes_lists_each(name: str) -> None:
     assert f"`{name}`" in (recipes_folder() / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_of_recipes_gives_the_flops_that_the_ladder_counts(name: str) -> None:
+    settings = recipe_settings(name)
+    is_frozen = settings.objective.use == "fast_electra"
+    places = settings.pretrain.steps * settings.pretrain.batch_size * settings.rows.sequence_length
+    flops = places * training_flops(
+        settings,
+        vocabulary_size=settings.vocab.size,
+        auxiliary=generator_config(settings, settings.vocab.size, 0) if is_frozen else None,
+    )
+    table = (recipes_folder() / "README.md").read_text(encoding="utf-8")
+    (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}` |"))
+    assert float(row.split(" | ")[4]) == pytest.approx(flops, rel=0.05)
 
 
 @pytest.mark.parametrize(
