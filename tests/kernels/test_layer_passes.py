@@ -190,15 +190,20 @@ def test_attention_weights_that_are_not_finite_stay_visible(dtype):
 
 
 def test_what_the_compiled_passes_do_not_know_is_left_to_plain_torch(monkeypatch):
-    def refuse(*_tensors: Tensor) -> Tensor:
+    def refuse(*_tensors: object) -> Tensor:
         raise AssertionError("compiled passes know float32, and bfloat16 under its autocast")
 
     monkeypatch.setattr(native, "linear_gelu", refuse)
+    monkeypatch.setattr(native, "linear_add_norm", refuse)
     for dtype in (torch.float64, torch.bfloat16):
         assert layer_passes.linear_gelu(*gelu_case(3, 4, 5, dtype)).dtype == dtype
     tensors = gelu_case(3, 4, 5, torch.float32)
     with torch.autocast("cpu", dtype=torch.float16):
         assert layer_passes.linear_gelu(*tensors).dtype == torch.float16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = gelu_case(3, 4, 5, torch.bfloat16)
+        assert torch.equal(layer_passes.linear_gelu(*narrow), reference.linear_gelu(*narrow))
+        assert run_norm(layer_passes, norm_case(3, 4, 5, torch.bfloat16)).dtype == torch.bfloat16
     if not native.why_not():
         with pytest.raises(AssertionError, match="compiled passes know"):
             layer_passes.linear_gelu(*tensors)

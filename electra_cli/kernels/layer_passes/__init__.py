@@ -20,7 +20,7 @@ __all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated", "softened", "sof
 
 def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     """gelu(hidden · weightᵀ + bias)."""
-    if _is_for_native(hidden, weight_FD, bias_F):
+    if _is_for_native((hidden, weight_FD), (bias_F,)):
         return native.linear_gelu(hidden, weight_FD, bias_F)
     return reference.linear_gelu(hidden, weight_FD, bias_F)
 
@@ -30,7 +30,8 @@ def linear_add_norm(
 ) -> Tensor:
     """LayerNorm(residual + dropout(hidden · weightᵀ + bias)); `rate`: of dropout, 0 for none."""
     is_of_one_type = residual.dtype == _product_type(hidden)
-    if is_of_one_type and _is_for_native(hidden, residual, weight_FD, bias_F):
+    exact = (bias_F, norm.gain_F, norm.shift_F)
+    if is_of_one_type and _is_for_native((hidden, residual, weight_FD), exact):
         return native.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
     return reference.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
 
@@ -63,12 +64,18 @@ def _product_type(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
 
 
-def _is_for_native(hidden: Tensor, *others: Tensor) -> bool:
-    """Whether compiled passes serve a product of these inputs, here: float32, or bfloat16's autocast."""
+def _is_for_native(operands: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> bool:
+    """Whether compiled passes serve a product of these inputs, here: float32, or bfloat16's autocast.
+
+    `exact`: what is float32 in either.
+    """
     kinds: tuple[torch.dtype, ...] = (torch.float32,)
     if torch.is_autocast_enabled("cpu"):
-        kinds = NUMBERS if _product_type(hidden) == torch.bfloat16 else ()
-    return all(one.dtype in kinds for one in (hidden, *others)) and _can_be_native(hidden)
+        kinds = NUMBERS if _product_type(operands[0]) == torch.bfloat16 else ()
+    is_known = all(one.dtype in kinds for one in operands) and all(
+        one.dtype == torch.float32 for one in exact
+    )
+    return is_known and _can_be_native(operands[0])
 
 
 def _can_be_native(values: Tensor) -> bool:
