@@ -87,6 +87,11 @@ class ProjectError(ElectraError):
         self.problems = problems
 
 
+def refusal(key: str, message: str, *, hint: str = "") -> ProjectError:
+    """The error for one setting that does not go with the others."""
+    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)
+
+
 class InputError(ElectraError):
     """Something that a command needs is missing, or is in conflict with what is there."""
 

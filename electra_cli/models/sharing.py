@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.models.backbones import build_embeddings
 from electra_cli.models.embeddings import TokenEmbeddings
 from electra_cli.models.sizes import EncoderConfig
@@ -36,12 +36,7 @@ def share_embeddings(sharing: Sharing, discriminator: EncoderConfig, generator: 
     """
     if sharing == "all":
         message = 'generator.sharing = "all" is for networks that are one; here they differ'
-        raise ProjectError(
-            message,
-            problems=(Problem("generator.sharing", message),),
-            key="generator.sharing",
-            hint='"none", "tied" or "gradient-disentangled"',
-        )
+        raise refusal("generator.sharing", message, hint='"none", "tied" or "gradient-disentangled"')
     own = build_embeddings(discriminator)
     if sharing == "none":
         return Tables(own, build_embeddings(generator))
@@ -51,12 +46,7 @@ def share_embeddings(sharing: Sharing, discriminator: EncoderConfig, generator: 
             f'generator.sharing = "{sharing}" needs tables of one size; '
             f"the discriminator's have {sizes[0]} columns, the generator's {sizes[1]}"
         )
-        raise ProjectError(
-            message,
-            problems=(Problem("generator.sharing", message),),
-            key="generator.sharing",
-            hint='sharing = "none" lets them differ',
-        )
+        raise refusal("generator.sharing", message, hint='sharing = "none" lets them differ')
     if sharing == "tied":
         return Tables(own, own)
     shared = build_embeddings(generator)

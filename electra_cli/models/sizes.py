@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.settings import BackboneName, Model, ProjectSettings
 
 
@@ -129,22 +129,16 @@ def discriminator_config(settings: ProjectSettings, vocab_size: int, padding_id:
         message = (
             f"model.hidden_size = {size.hidden_size} is no multiple of model.num_heads = {size.num_heads}"
         )
-        raise ProjectError(
+        raise refusal(
+            "model.num_heads",
             message,
-            problems=(Problem("model.num_heads", message),),
-            key="model.num_heads",
             hint=f"{_nearest_divisor(size.hidden_size, size.num_heads)} heads would fit",
         )
     if model.backbone == "modern":
         _check_modern(size)
     elif model.local_window != Model().local_window:
         message = f"model.local_window = {model.local_window}, and {model.backbone!r} has no local layers"
-        raise ProjectError(
-            message,
-            problems=(Problem("model.local_window", message),),
-            key="model.local_window",
-            hint='leave it out, or choose model.backbone = "modern"',
-        )
+        raise refusal("model.local_window", message, hint='leave it out, or choose model.backbone = "modern"')
     if model.relative_buckets:
         _check_bias(model)
     return EncoderConfig(
@@ -179,12 +173,7 @@ def generator_config(settings: ProjectSettings, vocab_size: int, padding_id: int
     if width % num_heads or (discriminator.is_gated and width // num_heads % 2):
         even = "even " if discriminator.is_gated else ""
         message = f"generator.width = {width} is no {even}multiple of its {num_heads} heads (width // 64)"
-        raise ProjectError(
-            message,
-            problems=(Problem("generator.width", message),),
-            key="generator.width",
-            hint=f"{max(1, width // 64) * 64} would fit",
-        )
+        raise refusal("generator.width", message, hint=f"{max(1, width // 64) * 64} would fit")
     return replace(
         discriminator,
         num_layers=num_layers,
@@ -217,10 +206,9 @@ def _check_modern(size: Size) -> None:
             f"model.embedding_size = {size.embedding_size} is not model.hidden_size = {size.hidden_size}, "
             'and model.backbone = "modern" has no projection between them'
         )
-        raise ProjectError(
+        raise refusal(
+            "model.embedding_size",
             message,
-            problems=(Problem("model.embedding_size", message),),
-            key="model.embedding_size",
             hint="leave model.embedding_size out; only the generator may be narrower than its word table",
         )
     head_width = size.hidden_size // size.num_heads
@@ -229,12 +217,7 @@ def _check_modern(size: Size) -> None:
             f"model.hidden_size = {size.hidden_size} in model.num_heads = {size.num_heads} gives heads of "
             f"{head_width}, and rotary positions need an even width"
         )
-        raise ProjectError(
-            message,
-            problems=(Problem("model.num_heads", message),),
-            key="model.num_heads",
-            hint="half as many heads are twice as wide",
-        )
+        raise refusal("model.num_heads", message, hint="half as many heads are twice as wide")
 
 
 def _check_bias(model: Model) -> None:
@@ -260,7 +243,7 @@ def _check_bias(model: Model) -> None:
         key, hint = "model.relative_distance", f"at least {buckets // 4 + 2}"
     else:
         return
-    raise ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)
+    raise refusal(key, message, hint=hint)
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import ProjectError, refusal
 
 if TYPE_CHECKING:
     from electra_cli.objectives.base import Objective
@@ -100,6 +100,4 @@ def _run_file(path: Path, use: str) -> ModuleType:
 
 
 def _problem(message: str, *, hint: str = "") -> ProjectError:
-    return ProjectError(
-        message, problems=(Problem("objective.use", message),), hint=hint, key="objective.use"
-    )
+    return refusal("objective.use", message, hint=hint)

@@ -163,11 +163,6 @@ class DrawingObjective(Objective):
         """The ids [B, K] of the slots for chosen positions; `Batch.drawn_BK` brings them back."""
 
 
-def refusal(key: str, message: str, *, hint: str = "") -> ProjectError:
-    """The error for a setting that does not go with the others."""
-    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)
-
-
 def own_settings(table: ObjectiveTable, kind: type[OwnSettings]) -> OwnSettings:
     """The keys of `[objective]` beside `use`, checked by the objective's own settings class."""
     try:

@@ -22,13 +22,14 @@ from electra_cli.corruption import Chosen, label_replaced, put_samples
 from electra_cli.corruption_crops import Crops, crop_pieces
 from electra_cli.data.batches import Batch, joined
 from electra_cli.distributed import from_environment
+from electra_cli.errors import refusal
 from electra_cli.kernels.masked_sampling import MaskedSample, token_log_prob
 from electra_cli.models.backbones import build_encoder
 from electra_cli.models.correction import CopyHead, CorrectiveHead, TextVectorHead
 from electra_cli.models.folders import HFFolder, discriminator_folders, generator_folders
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import EncoderConfig, discriminator_config
-from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings, refusal
+from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
 from electra_cli.objectives.contrast import Contrast, Views, contrast
 from electra_cli.objectives.detection import (
     detection_figures,

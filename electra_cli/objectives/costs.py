@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from electra_cli.corruption import num_chosen
+from electra_cli.errors import refusal
 from electra_cli.models.flops import (
     coco_lm_training,
     deberta_v3_training,
@@ -18,7 +19,7 @@ from electra_cli.models.flops import (
     text_comparison,
 )
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
-from electra_cli.objectives.base import own_settings, refusal
+from electra_cli.objectives.base import own_settings
 from electra_cli.settings import ProjectSettings
 from electra_cli.settings_objectives import (
     CocoLMSettings,

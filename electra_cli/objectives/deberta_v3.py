@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from electra_cli.corruption import label_replaced, put_samples
 from electra_cli.data.batches import Batch
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.kernels.masked_sampling import masked_sample
 from electra_cli.models.backbones import build_encoder
 from electra_cli.models.deberta import DebertaEncoder, EnhancedMaskDecoder
@@ -202,20 +202,16 @@ def _updates(own: DebertaV3Settings) -> tuple[Update, ...]:
 def _require_a_pair(settings: ProjectSettings, own: DebertaV3Settings) -> None:
     """Refuse tied tables under two updates, and the mask decoder where no layer can serve it."""
     if own.update == "decoupled" and settings.generator.sharing == "tied":
-        raise _problem(
+        raise refusal(
             "generator.sharing",
             'generator.sharing = "tied" does not go with objective.update = "decoupled": '
             "one table would have two optimizers",
-            'sharing = "gradient-disentangled", or objective.update = "joint"',
+            hint='sharing = "gradient-disentangled", or objective.update = "joint"',
         )
     if own.enhanced_mask_decoder and settings.model.backbone != "deberta":
-        raise _problem(
+        raise refusal(
             "objective.enhanced_mask_decoder",
             f"objective.enhanced_mask_decoder = true does not go with model.backbone = "
             f'"{settings.model.backbone}", whose layers take no queries of others',
-            'model.backbone = "deberta", or enhanced_mask_decoder = false',
+            hint='model.backbone = "deberta", or enhanced_mask_decoder = false',
         )
-
-
-def _problem(key: str, message: str, hint: str) -> ProjectError:
-    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from electra_cli.corruption import Chosen, label_replaced, mark_chosen, put_samples
 from electra_cli.data.batches import Batch
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.backbones import build_encoder
@@ -189,7 +189,7 @@ def make_generator(settings: ProjectSettings, vocabulary: VocabularyFacts, kept:
         return Generator(kept.config, None, encoder=kept)
     if sharing not in SHARINGS:
         allowed = " or ".join(f'"{name}"' for name in SHARINGS)
-        raise _problem(
+        raise refusal(
             "generator.sharing",
             f'generator.sharing = "{sharing}" does not go with objective.use = "{settings.objective.use}"',
             hint=f"allowed: {allowed}",
@@ -202,20 +202,16 @@ def _require_one_size(settings: ProjectSettings, kept: EncoderConfig) -> None:
     width = settings.generator.width or kept.hidden_size
     depth = settings.generator.depth_fraction
     if width != kept.hidden_size:
-        raise _problem(
+        raise refusal(
             "generator.width",
             f'generator.sharing = "all" needs two networks of one size: generator.width = {width}, '
             f"the other's hidden_size = {kept.hidden_size}",
             hint=f"set generator.width = {kept.hidden_size}",
         )
     if depth != 1:
-        raise _problem(
+        raise refusal(
             "generator.depth_fraction",
             f'generator.sharing = "all" needs two networks of one size: generator.depth_fraction = {depth}, '
             "not 1",
             hint="set generator.depth_fraction = 1.0",
         )
-
-
-def _problem(key: str, message: str, *, hint: str) -> ProjectError:
-    return ProjectError(message, problems=(Problem(key, message),), key=key, hint=hint)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from electra_cli.corruption import label_replaced, put_samples
 from electra_cli.data.batches import Batch
-from electra_cli.errors import InputError, Problem, ProjectError
+from electra_cli.errors import InputError, refusal
 from electra_cli.kernels.masked_sampling import masked_sample
 from electra_cli.models.folders import (
     HFFolder,
@@ -111,10 +111,9 @@ class FastElectra(DrawingObjective):
         own = own_settings(settings.objective, FastElectraSettings)
         if not own.auxiliary:
             message = f'{KEY} is empty: objective.use = "fast_electra" needs a trained masked language model'
-            raise ProjectError(
+            raise refusal(
+                KEY,
                 message,
-                problems=(Problem(KEY, message),),
-                key=KEY,
                 hint="name generator/ of an export, or a Hugging Face folder with this project's vocabulary",
             )
         return Reads(models={"auxiliary": own.auxiliary}, samples=own.samples)

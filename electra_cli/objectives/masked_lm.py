@@ -13,7 +13,7 @@ from torch import Tensor
 
 from electra_cli.corruption import Chosen, draw, put_samples
 from electra_cli.data.batches import Batch
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.models.folders import HFFolder, encoder_folder, generator_folders
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import discriminator_config
@@ -90,9 +90,4 @@ def _require_room(keep_fraction: float, random_fraction: float) -> None:
             f"masking.keep_fraction = {keep_fraction} and objective.random_fraction = {random_fraction} "
             "are more than all chosen tokens"
         )
-        raise ProjectError(
-            message,
-            problems=(Problem("objective.random_fraction", message),),
-            key="objective.random_fraction",
-            hint="BERT has 0.1 and 0.1",
-        )
+        raise refusal("objective.random_fraction", message, hint="BERT has 0.1 and 0.1")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from electra_cli import keyed
 from electra_cli.corruption import Chosen, choose_positions, draw, mask_tokens
 from electra_cli.data.batches import Batch
-from electra_cli.errors import Problem, ProjectError
+from electra_cli.errors import refusal
 from electra_cli.objectives.base import VocabularyFacts
 from electra_cli.settings import ProjectSettings
 
@@ -74,10 +74,9 @@ def _continuation_table(settings: ProjectSettings, vocabulary: VocabularyFacts) 
         return None
     if not vocabulary.continuation_ids:
         message = "masking.whole_word = true, but no piece of the vocabulary is known to continue a word"
-        raise ProjectError(
+        raise refusal(
+            "masking.whole_word",
             message,
-            problems=(Problem("masking.whole_word", message),),
-            key="masking.whole_word",
             hint="set masking.whole_word = false, or use a vocabulary of word pieces",
         )
     table_V = torch.zeros(vocabulary.size, dtype=torch.bool)

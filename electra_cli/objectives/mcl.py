@@ -15,11 +15,12 @@ from torch import Tensor
 from electra_cli.corruption import put_samples
 from electra_cli.corruption_insertions import num_kept
 from electra_cli.data.batches import Batch, joined
+from electra_cli.errors import refusal
 from electra_cli.kernels.masked_sampling import MaskedSample, masked_sample
 from electra_cli.models.folders import HFFolder, discriminator_folders, generator_folders
 from electra_cli.models.initial import initialise
 from electra_cli.models.sizes import discriminator_config
-from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings, refusal
+from electra_cli.objectives.base import Losses, Objective, Update, VocabularyFacts, own_settings
 from electra_cli.objectives.courses import (
     COURSES,
     INSERTED,

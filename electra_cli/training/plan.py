@@ -5,7 +5,7 @@ refused them. Precision is no part of it: it moves a draw only where two ids are
 """
 
 from electra_cli.data.drawn import COMMAND, DrawnSamples, Plan
-from electra_cli.errors import InputError, Problem, ProjectError
+from electra_cli.errors import InputError, refusal
 from electra_cli.objectives.base import DrawingObjective, Objective
 from electra_cli.training.fingerprint import Difference, Identity, Kind, two_columns
 
@@ -28,11 +28,8 @@ def plan_of(identity: Identity, kind: type[Objective]) -> Plan:
             f'objective.use = "{identity.values["objective.use"]}" samples from a network that it trains; '
             "nothing can be drawn before the run"
         )
-        raise ProjectError(
-            message,
-            problems=(Problem("objective.use", message),),
-            key="objective.use",
-            hint='objective.use = "fast_electra" samples from a frozen model',
+        raise refusal(
+            "objective.use", message, hint='objective.use = "fast_electra" samples from a frozen model'
         )
     wanted = {*_KEYS, *(f"objective.{name}" for name in kind.draw_settings)}
     return {

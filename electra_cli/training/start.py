@@ -17,11 +17,11 @@ from electra_cli.data.drawn import DrawnSamples, open_drawn
 from electra_cli.data.shards import ShardSet
 from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.distributed import Ranks
-from electra_cli.errors import InputError, Problem, ProjectError
+from electra_cli.errors import InputError, refusal
 from electra_cli.kernels.masked_sampling import choose_implementation
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives import find
-from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts, refusal
+from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts
 from electra_cli.optimization.update import NetworkUpdate
 from electra_cli.progress import Progress
 from electra_cli.project import Project
@@ -182,12 +182,7 @@ def sampler_of(job: Job, engine: Engine) -> tuple[str, str]:
         return choose_implementation(job.settings.pretrain.sampler, engine.device)
     except ValueError as error:
         message = f"pretrain.sampler: {error}"
-        raise ProjectError(
-            message,
-            problems=(Problem("pretrain.sampler", message),),
-            key="pretrain.sampler",
-            hint='sampler = "auto" takes what runs here',
-        ) from error
+        raise refusal("pretrain.sampler", message, hint='sampler = "auto" takes what runs here') from error
 
 
 def micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: Manifest | None = None) -> int:
