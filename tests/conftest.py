@@ -1,6 +1,7 @@
 """Fixtures that every room's tests may use."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,6 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C arrive: a shell starts its background jobs deaf to it, and their children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
