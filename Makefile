@@ -56,7 +56,8 @@ bench-text: $(READY) ## shard-corpus against datasets.map
 bench-cost: $(READY) ## what a step costs by length, vocabulary and batch; the loader; how commands start
 	$(BIN)/python benchmarks/bench_cost.py $(ARGS)
 
-bench-all: bench bench-cost bench-fast-electra ## all benchmarks, half an hour
+bench-all: bench-step bench-text bench-cost bench-fast-electra ## all benchmarks and shapes, three quarters of an hour
+	$(BIN)/python benchmarks/bench_kernel.py --large
 
 profile: $(READY) ## where a step's time goes: make profile ARGS="--size tiny --backbone modern"
 	$(BIN)/python benchmarks/profile_step.py $(ARGS)

@@ -36,7 +36,7 @@ class Case:
 
 # So many steps and repeats that the whole takes about six minutes on two quiet cores.
 CASES = {
-    "electra-small, 16 × 128": Case(shape=StepShape(), repeats=3),
+    "electra-small, 16 × 128": Case(shape=StepShape(), repeats=2),
     "electra-small, 8 × 512": Case(shape=StepShape(rows=8, length=512), steps=2),
     "electra-small, 64 short texts": Case(shape=StepShape(rows=64), has_short_texts=True, steps=2),
     "electra-base, 4 × 128": Case(shape=StepShape(size="base", rows=4, generator={"width": 256}), steps=2),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pairing import Results, in_own_process, pair, say
 
-PROCESSES, REPEATS = 2, 3
+PROCESSES, REPEATS = 2, 2
 SETTINGS = ("vocab.size=8192", f"corpus.processes={PROCESSES}")
 
 
