@@ -167,9 +167,7 @@ def main() -> None:
     results = Results("bench-kernel", continues=options.continues)
     shapes = [tuple(options.shape)] if options.shape else SHAPES + (LARGE_SHAPES if options.large else [])
     if not (options.large or options.shape):
-        say(
-            "128,100 ids and 5,000 rows left out: softmax + multinomial takes 7 to 27 s a call; --large has them"
-        )
+        say("128,100 ids and 5,000 rows left out, where the peer takes 7 to 27 s a call; --large has them")
     kinds = precisions()
     for rows, vocabulary in shapes:
         is_many = rows * vocabulary > MANY_NUMBERS
