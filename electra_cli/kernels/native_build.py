@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -30,6 +32,11 @@ CAPABILITY_FLAGS = {
 
 HEADER = Path(__file__).with_name("native_numbers.h")
 """What every source may include."""
+
+NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+"""What a compiled function takes, and the end of its name for it."""
+
+POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 
 MOST_SECONDS = 120
 
@@ -55,9 +62,10 @@ def library(source: Path) -> Path:
     return path
 
 
-def declared(source: Path, signatures: Mapping[str, tuple[type, ...]]) -> ctypes.CDLL:
+def declared(source: Path, kinds: Mapping[str, tuple[type, ...]]) -> ctypes.CDLL:
     """The library of a file with the argument types of its functions declared; none returns a value.
 
+    `kinds`: of each function by its name, `electra_NAME_float32` and `electra_NAME_bfloat16` in the library.
     BuildError says why there is none.
     """
     path = library(source)
@@ -65,10 +73,22 @@ def declared(source: Path, signatures: Mapping[str, tuple[type, ...]]) -> ctypes
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
         raise BuildError(f"{path} cannot be loaded: {error}") from error
-    for name, kinds in signatures.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = kinds, None
+    for name, of_arguments in kinds.items():
+        for dtype in NUMBERS:
+            function = function_for(loaded, name, dtype)
+            function.argtypes, function.restype = of_arguments, None
     return loaded
+
+
+def function_for(loaded: ctypes.CDLL, name: str, dtype: torch.dtype) -> Any:
+    """The function of a library for numbers of this type."""
+    return getattr(loaded, f"electra_{name}_{NUMBERS[dtype]}")
+
+
+def pointers(*tensors: Tensor | None) -> list[int | None]:
+    """Addresses; the compiled code takes these tensors to be without gaps."""
+    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors)
+    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def find_compiler() -> Path:

@@ -77,4 +77,7 @@ Buffer<Number> make_buffer(int64_t size) {
 
 }  // namespace electra
 
+// Each function twice: NAME_float32 and NAME_bfloat16.
+#define FOR_BOTH(DEFINE) DEFINE(float, float32) DEFINE(uint16_t, bfloat16)
+
 #endif

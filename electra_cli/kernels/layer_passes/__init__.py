@@ -11,9 +11,7 @@ from torch import Tensor
 
 from electra_cli.kernels.layer_passes import native, reference
 from electra_cli.kernels.layer_passes.reference import Norm
-
-NUMBERS = (torch.float32, torch.bfloat16)
-"""What the compiled passes know."""
+from electra_cli.kernels.native_build import NUMBERS
 
 __all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated", "softened", "softened_back"]
 
@@ -29,7 +27,7 @@ def linear_add_norm(
     hidden: Tensor, weight_FD: Tensor, bias_F: Tensor, rate: float, residual: Tensor, norm: Norm
 ) -> Tensor:
     """LayerNorm(residual + dropout(hidden · weightᵀ + bias)); `rate`: of dropout, 0 for none."""
-    is_of_one_type = residual.dtype == _product_type(hidden)
+    is_of_one_type = residual.dtype == native.product_type(hidden)
     exact = (bias_F, norm.gain_F, norm.shift_F)
     if is_of_one_type and _is_for_native((hidden, residual, weight_FD), exact):
         return native.linear_add_norm(hidden, weight_FD, bias_F, rate, residual, norm)
@@ -59,23 +57,17 @@ def softened_back(
     return reference.softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
 
 
-def _product_type(hidden: Tensor) -> torch.dtype:
-    """The type of a product of these states: autocast's where it is on."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
-
-
 def _is_for_native(operands: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> bool:
     """Whether compiled passes serve a product of these inputs, here: float32, or bfloat16's autocast.
 
     `exact`: what is float32 in either.
     """
-    kinds: tuple[torch.dtype, ...] = (torch.float32,)
     if torch.is_autocast_enabled("cpu"):
-        kinds = NUMBERS if _product_type(operands[0]) == torch.bfloat16 else ()
-    is_known = all(one.dtype in kinds for one in operands) and all(
-        one.dtype == torch.float32 for one in exact
-    )
-    return is_known and _can_be_native(operands[0])
+        is_known = native.product_type(operands[0]) == torch.bfloat16
+        is_known = is_known and all(one.dtype in NUMBERS for one in operands)
+    else:
+        is_known = all(one.dtype == torch.float32 for one in operands)
+    return is_known and all(one.dtype == torch.float32 for one in exact) and _can_be_native(operands[0])
 
 
 def _can_be_native(values: Tensor) -> bool:

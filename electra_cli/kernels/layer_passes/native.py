@@ -19,42 +19,46 @@ from torch.autograd.function import once_differentiable
 from electra_cli.kernels.dropout import draw_kept, keep_scale
 from electra_cli.kernels.layer_passes import reference
 from electra_cli.kernels.layer_passes.reference import Norm
-from electra_cli.kernels.native_build import BuildError, declared
+from electra_cli.kernels.native_build import (
+    FLOAT,
+    INT,
+    LONG,
+    POINTER,
+    BuildError,
+    declared,
+    function_for,
+    pointers,
+)
 
 SOURCE = Path(__file__).with_name("passes.cpp")
 
 CHUNK_ROWS = 64
 """Rows whose gradients of gain, shift and bias are added up in place before the chunks are."""
 
-_POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _KINDS = {
-    "bias_gelu": (*[_POINTER] * 3, _LONG, _LONG, _INT),
-    "gelu_back": (*[_POINTER] * 4, _LONG, _LONG, _LONG, _INT),
+    "bias_gelu": (*[POINTER] * 3, LONG, LONG, INT),
+    "gelu_back": (*[POINTER] * 4, LONG, LONG, LONG, INT),
     "add_norm": (
-        *[_POINTER] * 3,
-        _FLOAT,
-        *[_POINTER] * 3,
-        _FLOAT,
-        *[_POINTER] * 2,
-        _LONG,
-        _LONG,
-        _INT,
+        *[POINTER] * 3,
+        FLOAT,
+        *[POINTER] * 3,
+        FLOAT,
+        *[POINTER] * 2,
+        LONG,
+        LONG,
+        INT,
     ),
-    "add_norm_back": (*[_POINTER] * 5, _FLOAT, *[_POINTER] * 3, _LONG, _LONG, _LONG, _INT),
-    "soften": (_POINTER, _POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _INT),
-    "soften_back": (*[_POINTER] * 4, _LONG, _LONG, _INT),
-    "rotate": (*[_POINTER] * 3, _FLOAT, _POINTER, _LONG, _LONG, _LONG, _LONG, _INT),
-}
-_NUMBERS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-_SIGNATURES = {
-    f"electra_{name}_{number}": kinds for name, kinds in _KINDS.items() for number in _NUMBERS.values()
+    "add_norm_back": (*[POINTER] * 5, FLOAT, *[POINTER] * 3, LONG, LONG, LONG, INT),
+    "soften": (POINTER, POINTER, LONG, POINTER, POINTER, LONG, LONG, INT),
+    "soften_back": (*[POINTER] * 4, LONG, LONG, INT),
+    "rotate": (*[POINTER] * 3, FLOAT, POINTER, LONG, LONG, LONG, LONG, INT),
 }
 
 
 @cache
 def load() -> ctypes.CDLL:
     """The library with its functions declared, built if need be; BuildError says why there is none."""
-    return declared(SOURCE, _SIGNATURES)
+    return declared(SOURCE, _KINDS)
 
 
 @cache
@@ -66,6 +70,11 @@ def why_not() -> str:
         return str(error)
     wrong = _disagreement()
     return f"the build does not agree with the definition: {wrong}" if wrong else ""
+
+
+def product_type(hidden: Tensor) -> torch.dtype:
+    """The type of a product of these states: autocast's where it is on."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
 
 
 def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
@@ -97,9 +106,9 @@ def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) ->
     _call(
         "soften",
         score_BHSS.dtype,
-        *_pointers(score_BHSS, mask_B1SS),
+        *pointers(score_BHSS, mask_B1SS),
         num_heads,
-        *_pointers(kept_BHSS, used_BHSS),
+        *pointers(kept_BHSS, used_BHSS),
         batch * num_heads,
         sequence,
     )
@@ -114,7 +123,7 @@ def softened_back(
     _call(
         "soften_back",
         weight_BHSS.dtype,
-        *_pointers(of_used_BHSS, weight_BHSS, kept_BHSS, used_BHSS),
+        *pointers(of_used_BHSS, weight_BHSS, kept_BHSS, used_BHSS),
         weight_BHSS.shape[:-1].numel(),
         weight_BHSS.shape[-1],
     )
@@ -127,7 +136,7 @@ class _LinearGelu(torch.autograd.Function):
         hidden_ND, narrow_FD = _operands(hidden, weight_FD)
         slope_NF = torch.mm(hidden_ND, narrow_FD.t())
         value_NF = torch.empty_like(slope_NF)
-        _call("bias_gelu", slope_NF.dtype, *_pointers(slope_NF, bias_F, value_NF), *slope_NF.shape)
+        _call("bias_gelu", slope_NF.dtype, *pointers(slope_NF, bias_F, value_NF), *slope_NF.shape)
         ctx.save_for_backward(hidden_ND, narrow_FD, slope_NF)
         ctx.remember = _Remembered(hidden, weight_FD)
         return value_NF.view(*hidden.shape[:-1], -1)
@@ -143,7 +152,7 @@ class _LinearGelu(torch.autograd.Function):
         _call(
             "gelu_back",
             slope_NF.dtype,
-            *_pointers(gradient_NF, slope_NF, of_product_NF, sums_CF),
+            *pointers(gradient_NF, slope_NF, of_product_NF, sums_CF),
             num_rows,
             width,
             CHUNK_ROWS,
@@ -172,11 +181,11 @@ class _LinearAddNorm(torch.autograd.Function):
         _call(
             "add_norm",
             normal_NF.dtype,
-            *_pointers(normal_NF, bias_F, kept),
+            *pointers(normal_NF, bias_F, kept),
             scale,
-            *_pointers(residual_NF, gain_F, shift_F),
+            *pointers(residual_NF, gain_F, shift_F),
             eps,
-            *_pointers(output_NF, inverse_N),
+            *pointers(output_NF, inverse_N),
             *normal_NF.shape,
         )
         ctx.save_for_backward(hidden_ND, narrow_FD, kept, gain_F, normal_NF, inverse_N)
@@ -195,9 +204,9 @@ class _LinearAddNorm(torch.autograd.Function):
         _call(
             "add_norm_back",
             normal_NF.dtype,
-            *_pointers(gradient_NF, normal_NF, inverse_N, gain_F, kept),
+            *pointers(gradient_NF, normal_NF, inverse_N, gain_F, kept),
             ctx.scale,
-            *_pointers(of_residual_NF, of_product_NF, sums_C3F),
+            *pointers(of_residual_NF, of_product_NF, sums_C3F),
             num_rows,
             width,
             CHUNK_ROWS,
@@ -230,9 +239,9 @@ def _turned(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor, sign: float) -> T
     _call(
         "rotate",
         qkv_BSL.dtype,
-        *_pointers(qkv_BSL, cos_BSK, sin_BSK),
+        *pointers(qkv_BSL, cos_BSK, sin_BSK),
         sign,
-        *_pointers(to_BSL),
+        *pointers(to_BSL),
         batch * sequence,
         2 * width // 3 // head_width,
         head_width // 2,
@@ -249,9 +258,8 @@ class _Remembered:
 
 
 def _operands(hidden: Tensor, weight_FD: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and weight in the precision of the product: autocast's where it is on."""
-    is_narrow = torch.is_autocast_enabled("cpu")
-    dtype = torch.get_autocast_dtype("cpu") if is_narrow else hidden.dtype
+    """Rows and weight in the precision of the product."""
+    dtype = product_type(hidden)
     return _rows(hidden.to(dtype)), weight_FD.to(dtype)
 
 
@@ -275,13 +283,7 @@ def _rows(values: Tensor) -> Tensor:
 
 def _call(name: str, dtype: torch.dtype, *arguments: object) -> None:
     """A function of the library for activations of this type, in as many threads as torch uses."""
-    getattr(load(), f"electra_{name}_{_NUMBERS[dtype]}")(*arguments, torch.get_num_threads())
-
-
-def _pointers(*tensors: Tensor | None) -> list[int | None]:
-    """Addresses; the compiled code takes every tensor to be without gaps."""
-    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors)
-    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    function_for(load(), name, dtype)(*arguments, torch.get_num_threads())
 
 
 def _disagreement() -> str:

@@ -260,9 +260,6 @@ void rotate(const Number* from, const float* cosine, const float* sine, float si
 
 }  // namespace
 
-// Each function twice: NAME_float32 and NAME_bfloat16.
-#define FOR_BOTH(DEFINE) DEFINE(float, float32) DEFINE(uint16_t, bfloat16)
-
 extern "C" {
 
 // With x = product + bias: value = x P(x), and product becomes its derivative P(x) + x p(x), for P the normal

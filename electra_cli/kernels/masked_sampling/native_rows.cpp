@@ -92,7 +92,7 @@ void weigh_rows(Number* tile, int64_t stride, const float* bias, const int64_t* 
         top = 0.0f;
       }
       target_logit[row] = logit[target[row]];
-      if (forbidden) forbidden_logit[row] = -static_cast<double>(INFINITE);
+      forbidden_logit[row] = -INFINITE;
       if (forbidden && forbidden[row] >= 0) {
         const float out = logit[forbidden[row]];
         forbidden_logit[row] = out;
@@ -138,31 +138,22 @@ extern "C" {
 // With logit = product + bias, of each row: the logit of its target and of its forbidden id, which then counts as
 // -inf; the largest logit that is left; total = the sum of exp(logit - largest), NaN if a logit is not finite. With
 // `uniform` an id drawn from exp((logit - largest) / temperature). With `keep` the tile, which holds the products,
-// holds exp(logit - largest) afterwards. A negative forbidden id is none; `forbidden` may be null.
-void electra_weigh_rows_float32(float* tile, int64_t stride, const float* bias, const int64_t* target,
-                                const int64_t* forbidden, const double* uniform, float temperature, int keep,
-                                double* target_logit, double* forbidden_logit, float* largest, double* total,
-                                int64_t* sampled, int64_t num_rows, int64_t num_ids, int threads) {
-  weigh_rows(tile, stride, bias, target, forbidden, uniform, temperature, keep, target_logit, forbidden_logit,
-             largest, total, sampled, num_rows, num_ids, threads);
-}
-
-void electra_weigh_rows_bfloat16(uint16_t* tile, int64_t stride, const float* bias, const int64_t* target,
-                                 const int64_t* forbidden, const double* uniform, float temperature, int keep,
-                                 double* target_logit, double* forbidden_logit, float* largest, double* total,
-                                 int64_t* sampled, int64_t num_rows, int64_t num_ids, int threads) {
-  weigh_rows(tile, stride, bias, target, forbidden, uniform, temperature, keep, target_logit, forbidden_logit,
-             largest, total, sampled, num_rows, num_ids, threads);
-}
+// holds exp(logit - largest) afterwards. A negative forbidden id is none, its logit -inf; `forbidden` may be null.
+#define WEIGH_ROWS(N, name)                                                                                      \
+  void electra_weigh_rows_##name(N* tile, int64_t stride, const float* bias, const int64_t* target,              \
+                                 const int64_t* forbidden, const double* uniform, float temperature, int keep,   \
+                                 double* target_logit, double* forbidden_logit, float* largest, double* total,   \
+                                 int64_t* sampled, int64_t num_rows, int64_t num_ids, int threads) {             \
+    weigh_rows(tile, stride, bias, target, forbidden, uniform, temperature, keep, target_logit, forbidden_logit, \
+               largest, total, sampled, num_rows, num_ids, threads);                                             \
+  }
+FOR_BOTH(WEIGH_ROWS)
 
 // sums += tile transposed times scale.
-void electra_add_columns_float32(const float* tile, int64_t stride, const float* scale, float* sums, int64_t num_rows,
-                                 int64_t num_ids, int threads) {
-  add_columns(tile, stride, scale, sums, num_rows, num_ids, threads);
-}
-
-void electra_add_columns_bfloat16(const uint16_t* tile, int64_t stride, const float* scale, float* sums,
-                                  int64_t num_rows, int64_t num_ids, int threads) {
-  add_columns(tile, stride, scale, sums, num_rows, num_ids, threads);
-}
+#define ADD_COLUMNS(N, name)                                                                                     \
+  void electra_add_columns_##name(const N* tile, int64_t stride, const float* scale, float* sums,                \
+                                  int64_t num_rows, int64_t num_ids, int threads) {                              \
+    add_columns(tile, stride, scale, sums, num_rows, num_ids, threads);                                          \
+  }
+FOR_BOTH(ADD_COLUMNS)
 }

@@ -15,30 +15,34 @@ from torch import Tensor
 from electra_cli.kernels.masked_sampling.passes import Passes, TorchPasses, Weighed
 from electra_cli.kernels.masked_sampling.reference import BLOCK
 from electra_cli.kernels.masked_sampling.tiles import Product, Rows
-from electra_cli.kernels.native_build import declared
+from electra_cli.kernels.native_build import (
+    FLOAT,
+    INT,
+    LONG,
+    NUMBERS,
+    POINTER,
+    declared,
+    function_for,
+    pointers,
+)
 
 SOURCE = Path(__file__).with_name("native_rows.cpp")
 
-_POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_WEIGH = (_POINTER, _LONG, *[_POINTER] * 4, _FLOAT, _INT, *[_POINTER] * 5, _LONG, _LONG, _INT)
-_ADD_COLUMNS = (_POINTER, _LONG, _POINTER, _POINTER, _LONG, _LONG, _INT)
-_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-_SIGNATURES = {
-    f"electra_{function}_{number}": kinds
-    for function, kinds in (("weigh_rows", _WEIGH), ("add_columns", _ADD_COLUMNS))
-    for number in _NAMES.values()
+_KINDS = {
+    "weigh_rows": (POINTER, LONG, *[POINTER] * 4, FLOAT, INT, *[POINTER] * 5, LONG, LONG, INT),
+    "add_columns": (POINTER, LONG, POINTER, POINTER, LONG, LONG, INT),
 }
 
 
 @cache
 def load() -> ctypes.CDLL:
     """The library with its functions declared, built if need be; BuildError says why there is none."""
-    return declared(SOURCE, _SIGNATURES)
+    return declared(SOURCE, _KINDS)
 
 
 def make_passes(product: Product, hidden_MD: Tensor, *, is_native: bool) -> Passes:
     """The passes for one call; the compiled ones know float32 and bfloat16."""
-    if is_native and product.table_VD.dtype in _NAMES:
+    if is_native and product.table_VD.dtype in NUMBERS:
         return NativePasses(product, hidden_MD)
     return TorchPasses(product, hidden_MD)
 
@@ -52,8 +56,8 @@ class NativePasses:
         dtype = product.table_VD.dtype
         tile_rows, columns = min(product.tile_rows, len(hidden_MD)), product.num_blocks * BLOCK
         self._tile_RU = torch.empty(tile_rows, columns, dtype=dtype)
-        self._weigh = getattr(load(), f"electra_weigh_rows_{_NAMES[dtype]}")
-        self._add_columns = getattr(load(), f"electra_add_columns_{_NAMES[dtype]}")
+        self._weigh = function_for(load(), "weigh_rows", dtype)
+        self._add_columns = function_for(load(), "add_columns", dtype)
 
     def weigh(self, rows: Rows, *, temperature: float = 1.0, keep: bool = True) -> Weighed:
         num_rows, num_ids = len(rows), self._product.num_ids
@@ -62,15 +66,13 @@ class NativePasses:
         target_R, forbidden_R, total_R = torch.empty(3, num_rows, dtype=torch.float64).unbind(0)
         largest_R = torch.empty(num_rows, dtype=torch.float32)
         sampled_R = None if rows.uniform_M is None else torch.empty(num_rows, dtype=torch.int64)
-        if rows.forbidden_M is None:
-            forbidden_R.fill_(-torch.inf)
         self._weigh(
             tile_RU.data_ptr(),
             tile_RU.stride(0),
-            *_pointers(self._product.bias_V, rows.target_M, rows.forbidden_M, rows.uniform_M),
+            *pointers(self._product.bias_V, rows.target_M, rows.forbidden_M, rows.uniform_M),
             temperature,
             keep,
-            *_pointers(target_R, forbidden_R, largest_R, total_R, sampled_R),
+            *pointers(target_R, forbidden_R, largest_R, total_R, sampled_R),
             num_rows,
             num_ids,
             torch.get_num_threads(),
@@ -89,13 +91,7 @@ class NativePasses:
         self._add_columns(
             weight_RC.data_ptr(),
             weight_RC.stride(0),
-            *_pointers(scale_R, sum_C),
+            *pointers(scale_R, sum_C),
             *weight_RC.shape,
             torch.get_num_threads(),
         )
-
-
-def _pointers(*tensors: Tensor | None) -> list[int | None]:
-    """Addresses; the compiled code takes these tensors to be without gaps."""
-    assert all(tensor is None or tensor.is_contiguous() for tensor in tensors)
-    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
