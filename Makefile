@@ -66,8 +66,8 @@ bench-fast-electra: $(READY) ## a step with a frozen generator, online and from 
 	$(BIN)/python benchmarks/bench_fast_electra.py
 
 ladder: $(READY) ## every system at equal compute, a cell at a time: CELL=electra-0 BUDGET=1.4e13; needs ELECTRA_TEST_DATA
-	$(BIN)/python tools/ladder.py $(if $(CELL),--cell $(CELL)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(filter undefined,$(origin TASKS)),,--tasks '$(TASKS)')
-	$(BIN)/python tools/ladder_table.py
+	$(BIN)/python tools/ladder.py $(if $(CELLS),--cells $(CELLS)) $(if $(CELL),--cell $(CELL)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(filter undefined,$(origin TASKS)),,--tasks '$(TASKS)')
+	$(BIN)/python tools/ladder_table.py$(if $(CELLS), --cells $(CELLS))
 
 gpu-check: $(READY) ## what only a GPU can prove, in six minutes; one JSON result
 	$(BIN)/python tools/gpu_check.py

@@ -132,6 +132,7 @@ def test_ladder_runs_one_cell_with_what_is_given() -> None:
         "''",
     ]
     assert planned[1].endswith("tools/ladder_table.py")
+    assert "--cells tuning.toml" in make("-n", "ladder", "CELLS=tuning.toml").stdout
     assert "--" not in make("-n", "ladder").stdout
 
 

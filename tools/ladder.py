@@ -203,7 +203,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tasks", default=None, help="tasks, in place of the file's; empty: none")
     parser.add_argument("--pairs", type=int, default=None, help="minimal pairs a set, in place of the file's")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time, a thread each")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="with project.toml and cells.toml")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="with project.toml and the file of cells")
+    parser.add_argument("--cells", default="cells.toml", help="the file of cells, default: %(default)s")
     parser.add_argument("--work", type=Path, default=ROOT / "ladder", help="where the cells are run")
     return parser.parse_args()
 
@@ -211,14 +212,14 @@ def options() -> argparse.Namespace:
 def main() -> int:
     """Run what is missing. 130 where it was stopped: the same command goes on."""
     given = options()
-    ladder = read_ladder(given.folder / "cells.toml")
+    ladder = read_ladder(given.folder / given.cells)
     tasks = ladder.tasks if given.tasks is None else [one for one in given.tasks.split(",") if one]
     commands = Commands(given.work.resolve())
     bench = Bench(
         ladder=ladder,
         project_file=own_project_file(given.folder / "project.toml", given.work),
         data=data_folder(),
-        results=given.folder / "results",
+        results=given.folder / ladder.results,
         budget=given.budget or ladder.budget,
         tasks=tuple(tasks),
         pairs=ladder.pairs if given.pairs is None else given.pairs,

@@ -39,7 +39,7 @@ class Ladder(Settings):
     """Counted FLOPs of a cell's pre-training."""
     warmup_fraction: Share
     """Share of the steps with rising learning rate."""
-    tasks: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(default_factory=list)
     """Fine-tuned on, in the order of the table."""
     seeds: Count
     """Fine-tuning runs a task."""
@@ -49,6 +49,8 @@ class Ladder(Settings):
     """How to fine-tune: `evaluate.protocol`."""
     pairs: CountOrZero = 0
     """Most minimal pairs of each set; 0: all."""
+    results: str = Field("results", pattern=r"^[a-z][a-z0-9-]*$")
+    """Folder of the JSONs, beside the file."""
     cell: list[Cell] = Field(min_length=1)
     """In the order in which they are run."""
 

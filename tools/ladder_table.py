@@ -150,10 +150,12 @@ def with_tables(page: str, text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="show the tables, write nothing")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="with cells.toml and results/")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="with the file of cells")
+    parser.add_argument("--cells", default="cells.toml", help="another file of cells, to --print")
     given = parser.parse_args()
-    text = tables(read_ladder(given.folder / "cells.toml"), read_results(given.folder / "results"))
-    if given.print:
+    ladder = read_ladder(given.folder / given.cells)
+    text = tables(ladder, read_results(given.folder / ladder.results))
+    if given.print or given.cells != parser.get_default("cells"):
         print(text)
         return
     for page in PAGES:
