@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from electra_cli.kernels.dropout import draw_kept, keep_scale
+from electra_cli.kernels.dropout import draw_pattern, keep_scale
 from electra_cli.kernels.layer_passes import softened, softened_back
 
 BLOCK_SCORES = 1 << 18
@@ -80,7 +80,7 @@ def _blocks(batch: int, num_heads: int, sequence: int) -> Iterator[tuple[slice, 
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Keeps the attention weights of each block, and one byte a weight with dropout, for the way back.
+    """Keeps the attention weights of each block for the way back; what dropout keeps is made again there.
 
     `keeps`: whether there will be a way back. The two scales (of the scores, and of what dropout keeps) are
     applied to query and value, which are small.
@@ -111,10 +111,10 @@ class _BlockAttention(torch.autograd.Function):
             score_BHSS = score_NSS.view(*shape[:3], shape[2])
             if bias_HSS is not None:
                 score_BHSS.add_(bias_HSS[heads])
-            kept = draw_kept(score_BHSS.shape, dropout) if dropout else None
-            weight_BHSS, used_BHSS = softened(score_BHSS, mask_B1SS[rows], kept)
+            pattern = draw_pattern(dropout) if dropout else None
+            weight_BHSS, used_BHSS = softened(score_BHSS, mask_B1SS[rows], pattern)
             if keeps:
-                saved += [weight_BHSS] if kept is None else [weight_BHSS, kept]
+                saved += [weight_BHSS] if pattern is None else [weight_BHSS, pattern]
             context_NSK = context_BHSK[rows, heads].flatten(0, 1)
             torch.bmm(used_BHSS.flatten(0, 1), value_BHSK[rows, heads].flatten(0, 1), out=context_NSK)
         ctx.save_for_backward(qkv, *saved)
@@ -137,12 +137,12 @@ class _BlockAttention(torch.autograd.Function):
         remaining = iter(saved)
         for rows, heads in _blocks(batch, num_heads, sequence):
             weight_BHSS = next(remaining)
-            kept_BHSS = next(remaining) if ctx.dropout else None
+            pattern = next(remaining) if ctx.dropout else None
             of_query_NSK, of_key_NSK, of_value_NSK = of_qkv[:, rows, heads].flatten(1, 2).unbind(0)
             of_context_NSK = of_context_BHSK[rows, heads].flatten(0, 1)
             value_NKS = value_BHSK[rows, heads].flatten(0, 1).transpose(1, 2)
             of_used_BHSS = torch.bmm(of_context_NSK, value_NKS).view(weight_BHSS.shape)
-            used_BHSS, of_score_BHSS = softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
+            used_BHSS, of_score_BHSS = softened_back(of_used_BHSS, weight_BHSS, pattern)
             torch.bmm(used_BHSS.flatten(0, 1).transpose(1, 2), of_context_NSK, out=of_value_NSK)
             if of_bias_HSS is not None:
                 of_bias_HSS[heads] += of_score_BHSS.sum(0, dtype=ctx.bias_dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from electra_cli.kernels import layer_passes
-from electra_cli.kernels.dropout import draw_kept
+from electra_cli.kernels.dropout import draw_pattern
 from electra_cli.kernels.layer_passes import Norm, native, reference
 from electra_cli.kernels.native_build import BuildError
 
@@ -167,13 +167,13 @@ def test_compiled_attention_weights_are_those_of_the_definition(batch, heads, se
     )
     mask = torch.zeros(batch, 1, sequence, sequence, dtype=dtype)
     mask[..., sequence // 2 :, : sequence // 2] = -torch.inf
-    kept = draw_kept(score.shape, rate) if rate else None
+    pattern = draw_pattern(rate) if rate else None
     found = []
     for module in (native, reference):
-        weight, used = module.softened(score.clone(), mask, kept)
-        again, of_score = module.softened_back(of_used.clone(), weight, kept)
+        weight, used = module.softened(score.clone(), mask, pattern)
+        again, of_score = module.softened_back(of_used.clone(), weight, pattern)
         assert torch.equal(used, again)
-        assert (kept is None) == (used is weight)
+        assert (pattern is None) == (used is weight)
         found.append((weight, used, of_score))
     for ours, theirs in zip(*found, strict=True):
         one_rounding = 2**-8 if dtype == torch.bfloat16 else 1e-6
@@ -235,7 +235,7 @@ def test_without_a_compiler_plain_torch_serves(monkeypatch):
             "gradient",
         ),
         ("* (widen(of_score[i]) - along)", "* widen(of_score[i])", "gradient of attention differs"),
-        ("narrow(value * static_cast<float>(flag[i]), to + i)", "narrow(value, to + i)", "with dropout"),
+        ("value * (level[i] >= least ? 1.0f : 0.0f), to + i)", "value, to + i)", "with dropout"),
         ("map / num_heads * sequence", "0 * num_heads", "the attention differs"),
     ],
 )

@@ -15,7 +15,6 @@ from small_networks import BASE, CONFIGS, Input, make_networks, one_piece_rows
 from torch import Tensor
 from torch.nn import functional as F
 
-from electra_cli.kernels.dropout import add_dropped, draw_kept, dropped, keep_scale
 from electra_cli.kernels.layer_passes import softened
 from electra_cli.models import attention
 from electra_cli.models.attention import attend, piece_mask
@@ -137,31 +136,6 @@ def test_gradient_of_attention_against_central_differences(monkeypatch, block_sc
         return attend(qkv_BSL, mask_B1SS, num_heads=3, dropout=dropout)
 
     assert torch.autograd.gradcheck(seeded, (qkv_BSL,))
-
-
-def test_gradient_of_dropout_against_central_differences():
-    values = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
-    residual = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
-
-    def seeded(residual: Tensor, values: Tensor) -> Tensor:
-        torch.manual_seed(3)
-        return add_dropped(residual, values, 0.4, training=True) + dropped(values, 0.4, training=True) ** 2
-
-    assert torch.autograd.gradcheck(seeded, (residual, values))
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.99999])
-def test_dropout_keeps_the_rate_and_the_mean(rate):
-    torch.manual_seed(0)
-    kept = draw_kept(torch.Size([1_000_003]), rate).double()
-    # Four standard errors of a share of a million.
-    assert kept.mean().item() == pytest.approx(1 - rate, abs=4 * (rate * (1 - rate) / 1e6) ** 0.5 + 1e-5)
-    assert keep_scale(rate) == pytest.approx(1 / (1 - rate), rel=1e-4 if rate < 0.9 else 1)
-    # Neighbours come from one 64-bit draw: their bits must not go together.
-    centred = kept - kept.mean()
-    for distance in (1, 2, 3, 4):
-        covariance = (centred[:-distance] * centred[distance:]).mean().item()
-        assert abs(covariance) < 4 * rate * (1 - rate) / 1e3 + 1e-5
 
 
 def test_dropout_does_not_depend_on_the_number_of_threads():

@@ -41,20 +41,18 @@ def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     return reference.rotated(qkv_BSL, cos_BSK, sin_BSK)
 
 
-def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """softmax(score + mask), and of that what dropout keeps, unscaled; takes the memory of the scores."""
     if score_BHSS.dtype == mask_B1SS.dtype and _can_be_native(score_BHSS):
-        return native.softened(score_BHSS, mask_B1SS, kept_BHSS)
-    return reference.softened(score_BHSS, mask_B1SS, kept_BHSS)
+        return native.softened(score_BHSS, mask_B1SS, pattern)
+    return reference.softened(score_BHSS, mask_B1SS, pattern)
 
 
-def softened_back(
-    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def softened_back(of_used_BHSS: Tensor, weight_BHSS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """What dropout kept once more, and the gradient of the scores in the memory of `of_used_BHSS`."""
     if _can_be_native(weight_BHSS):
-        return native.softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
-    return reference.softened_back(of_used_BHSS, weight_BHSS, kept_BHSS)
+        return native.softened_back(of_used_BHSS, weight_BHSS, pattern)
+    return reference.softened_back(of_used_BHSS, weight_BHSS, pattern)
 
 
 def _is_for_native(operands: tuple[Tensor, ...], exact: tuple[Tensor, ...]) -> bool:

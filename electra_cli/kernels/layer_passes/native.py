@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from electra_cli.kernels.dropout import draw_kept, keep_scale
+from electra_cli.kernels.dropout import draw_pattern, keep_scale
 from electra_cli.kernels.layer_passes import reference
 from electra_cli.kernels.layer_passes.reference import Norm
 from electra_cli.kernels.native_build import (
@@ -99,31 +99,29 @@ def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     return turned
 
 
-def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """As in `reference`; needs `why_not()` to be empty."""
     batch, num_heads, sequence, _ = score_BHSS.shape
-    used_BHSS = score_BHSS if kept_BHSS is None else torch.empty_like(score_BHSS)
+    used_BHSS = score_BHSS if pattern is None else torch.empty_like(score_BHSS)
     _call(
         "soften",
         score_BHSS.dtype,
         *pointers(score_BHSS, mask_B1SS),
         num_heads,
-        *pointers(kept_BHSS, used_BHSS),
+        *pointers(pattern, used_BHSS),
         batch * num_heads,
         sequence,
     )
     return score_BHSS, used_BHSS
 
 
-def softened_back(
-    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def softened_back(of_used_BHSS: Tensor, weight_BHSS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """As in `reference`; needs `why_not()` to be empty."""
-    used_BHSS = weight_BHSS if kept_BHSS is None else torch.empty_like(weight_BHSS)
+    used_BHSS = weight_BHSS if pattern is None else torch.empty_like(weight_BHSS)
     _call(
         "soften_back",
         weight_BHSS.dtype,
-        *pointers(of_used_BHSS, weight_BHSS, kept_BHSS, used_BHSS),
+        *pointers(of_used_BHSS, weight_BHSS, pattern, used_BHSS),
         weight_BHSS.shape[:-1].numel(),
         weight_BHSS.shape[-1],
     )
@@ -175,36 +173,36 @@ class _LinearAddNorm(torch.autograd.Function):
     ) -> Tensor:
         hidden_ND, narrow_FD = _operands(hidden, weight_FD)
         normal_NF, residual_NF = torch.mm(hidden_ND, narrow_FD.t()), _rows(residual)
-        kept, scale = (draw_kept(normal_NF.shape, rate), keep_scale(rate)) if rate else (None, 1.0)
+        pattern, scale = (draw_pattern(rate), keep_scale(rate)) if rate else (None, 1.0)
         output_NF = torch.empty_like(normal_NF)
         inverse_N = normal_NF.new_empty(len(normal_NF), dtype=torch.float32)
         _call(
             "add_norm",
             normal_NF.dtype,
-            *pointers(normal_NF, bias_F, kept),
+            *pointers(normal_NF, bias_F, pattern),
             scale,
             *pointers(residual_NF, gain_F, shift_F),
             eps,
             *pointers(output_NF, inverse_N),
             *normal_NF.shape,
         )
-        ctx.save_for_backward(hidden_ND, narrow_FD, kept, gain_F, normal_NF, inverse_N)
+        ctx.save_for_backward(hidden_ND, narrow_FD, pattern, gain_F, normal_NF, inverse_N)
         ctx.scale, ctx.remember = scale, _Remembered(hidden, weight_FD)
         return output_NF.view(residual.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_ND, weight_FD, kept, gain_F, normal_NF, inverse_N = ctx.saved_tensors
+        hidden_ND, weight_FD, pattern, gain_F, normal_NF, inverse_N = ctx.saved_tensors
         num_rows, width = normal_NF.shape
         gradient_NF = gradient.reshape(num_rows, width).contiguous()
         of_residual_NF = torch.empty_like(normal_NF)
-        of_product_NF = of_residual_NF if kept is None else torch.empty_like(normal_NF)
+        of_product_NF = of_residual_NF if pattern is None else torch.empty_like(normal_NF)
         sums_C3F = normal_NF.new_empty(-(-num_rows // CHUNK_ROWS), 3, width, dtype=torch.float32)
         _call(
             "add_norm_back",
             normal_NF.dtype,
-            *pointers(gradient_NF, normal_NF, inverse_N, gain_F, kept),
+            *pointers(gradient_NF, normal_NF, inverse_N, gain_F, pattern),
             ctx.scale,
             *pointers(of_residual_NF, of_product_NF, sums_C3F),
             num_rows,
@@ -329,7 +327,7 @@ def _run(passes: Any) -> dict[str, Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         output = passes.linear_add_norm(value, outer, shift, 0.2, residual.to(value.dtype), norm)
-        kept = draw_kept(torch.Size((2, 1, 9, 9)), 0.3)
+        pattern = draw_pattern(0.3)
     output = passes.linear_add_norm(value, outer, shift, 0.0, output, norm)
     angle = torch.rand(7, 10, 2, generator=generator).repeat(1, 1, 2)
     output = passes.rotated(output.view(7, 10, 24), angle.cos(), angle.sin())
@@ -344,8 +342,8 @@ def _run(passes: Any) -> dict[str, Tensor]:
     score, of_used = (torch.randn(2, 1, 9, 9, generator=generator).to(dtype).contiguous() for _ in range(2))
     mask = torch.zeros(2, 1, 9, 9, dtype=dtype)
     mask[1, :, :, 4:] = -torch.inf
-    for name, flags in (("attention", None), ("attention with dropout", kept)):
-        soft, used = passes.softened(score.clone(), mask, flags)
-        again, of_score = passes.softened_back(of_used.clone(), soft, flags)
+    for name, dropping in (("attention", None), ("attention with dropout", pattern)):
+        soft, used = passes.softened(score.clone(), mask, dropping)
+        again, of_score = passes.softened_back(of_used.clone(), soft, dropping)
         found |= {name: used, f"{name}, again": again, f"gradient of {name}": of_score}
     return found

@@ -13,6 +13,39 @@ using namespace electra;
 
 inline int64_t smaller(int64_t one, int64_t other) { return one < other ? one : other; }
 
+// Which values dropout keeps, made again wherever it is needed: electra_cli/kernels/dropout.py defines it.
+class Pattern {
+ public:
+  // Two numbers, where SplitMix64 begins and the least level that is kept; null: all is kept.
+  explicit Pattern(const int64_t* numbers, int64_t width)
+      : numbers_(numbers), levels_(make_buffer<int16_t>(numbers ? width + 2 * LANES : 0)) {}
+
+  explicit operator bool() const { return numbers_ != nullptr; }
+
+  // For value i of the `count` values from `first` on: whether its level is at least least().
+  const int16_t* levels(int64_t first, int64_t count) const {
+    const uint64_t start = static_cast<uint64_t>(numbers_[0]);
+    const int64_t begin = first / LANES, end = (first + count + LANES - 1) / LANES;
+    int16_t* levels = levels_.get();
+#pragma omp simd
+    for (int64_t i = 0; i < end - begin; ++i) {
+      uint64_t z = start + static_cast<uint64_t>(begin + i + 1) * 0x9E3779B97F4A7C15u;
+      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+      z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+      z ^= z >> 31;
+      std::memcpy(levels + LANES * i, &z, sizeof z);
+    }
+    return levels + first % LANES;
+  }
+
+  int16_t least() const { return static_cast<int16_t>(numbers_[1]); }
+
+ private:
+  static constexpr int64_t LANES = 4;
+  const int64_t* numbers_;
+  Buffer<int16_t> levels_;
+};
+
 template <typename Number>
 void bias_gelu(Number* product, const float* bias, Number* value, int64_t num_rows, int64_t width, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
@@ -62,23 +95,25 @@ void gelu_back(const Number* gradient, const Number* slope, Number* of_product, 
 }
 
 template <typename Number>
-void add_norm(Number* product, const float* bias, const uint8_t* kept, float scale, const Number* residual,
+void add_norm(Number* product, const float* bias, const int64_t* dropping, float scale, const Number* residual,
               const float* gain, const float* shift, float eps, Number* output, float* inverse, int64_t num_rows,
               int64_t width, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const Buffer<float> buffer = make_buffer<float>(width);
     float* y = buffer.get();
+    const Pattern pattern(dropping, width);
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < num_rows; ++row) {
       Number* normal = product + row * width;
       const Number* beside = residual + row * width;
-      const uint8_t* flag = kept ? kept + row * width : nullptr;
       float sum = 0.0f;
-      if (flag) {
+      if (pattern) {
+        const int16_t* level = pattern.levels(row * width, width);
+        const int16_t least = pattern.least();
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < width; ++i) {
-          y[i] = widen(beside[i]) + (widen(normal[i]) + bias[i]) * (static_cast<float>(flag[i]) * scale);
+          y[i] = widen(beside[i]) + (widen(normal[i]) + bias[i]) * (level[i] >= least ? scale : 0.0f);
           sum += y[i];
         }
       } else {
@@ -110,11 +145,12 @@ void add_norm(Number* product, const float* bias, const uint8_t* kept, float sca
 
 template <typename Number>
 void add_norm_back(const Number* gradient, const Number* normal, const float* inverse, const float* gain,
-                   const uint8_t* kept, float scale, Number* of_residual, Number* of_product, float* sums,
+                   const int64_t* dropping, float scale, Number* of_residual, Number* of_product, float* sums,
                    int64_t num_rows, int64_t width, int64_t chunk_rows, int threads) {
   const int64_t num_chunks = (num_rows + chunk_rows - 1) / chunk_rows;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
+    const Pattern pattern(dropping, width);
     float* of_gain = sums + chunk * 3 * width;
     float* of_shift = of_gain + width;
     float* of_bias = of_shift + width;
@@ -137,13 +173,14 @@ void add_norm_back(const Number* gradient, const Number* normal, const float* in
       sum /= static_cast<float>(width);
       along /= static_cast<float>(width);
       const float factor = inverse[row];
-      if (kept) {
-        const uint8_t* flag = kept + row * width;
+      if (pattern) {
+        const int16_t* level = pattern.levels(row * width, width);
+        const int16_t least = pattern.least();
         Number* to = of_product + row * width;
 #pragma omp simd
         for (int64_t i = 0; i < width; ++i) {
           const float of_y = factor * (widen(from[i]) * gain[i] - sum - widen(x[i]) * along);
-          const float of_value = of_y * (static_cast<float>(flag[i]) * scale);
+          const float of_value = of_y * (level[i] >= least ? scale : 0.0f);
           narrow(of_y, beside + i);
           narrow(of_value, to + i);
           of_bias[i] += of_value;
@@ -161,12 +198,13 @@ void add_norm_back(const Number* gradient, const Number* normal, const float* in
 }
 
 template <typename Number>
-void soften(Number* score, const Number* mask, int64_t num_heads, const uint8_t* kept, Number* used,
+void soften(Number* score, const Number* mask, int64_t num_heads, const int64_t* dropping, Number* used,
             int64_t num_maps, int64_t sequence, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const Buffer<float> buffer = make_buffer<float>(sequence);
     float* x = buffer.get();
+    const Pattern pattern(dropping, sequence);
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < num_maps * sequence; ++row) {
       const int64_t map = row / sequence;
@@ -187,14 +225,16 @@ void soften(Number* score, const Number* mask, int64_t num_heads, const uint8_t*
         sum += x[i];
       }
       const float factor = 1.0f / sum;
-      if (kept) {
-        const uint8_t* flag = kept + row * sequence;
+      if (pattern) {
+        const int16_t* level = pattern.levels(row * sequence, sequence);
+        const int16_t least = pattern.least();
         Number* to = used + row * sequence;
 #pragma omp simd
         for (int64_t i = 0; i < sequence; ++i) {
           const float value = x[i] * factor;
           narrow(value, weight + i);
-          narrow(value * static_cast<float>(flag[i]), to + i);
+          // A product, so that NaN stays NaN.
+          narrow(value * (level[i] >= least ? 1.0f : 0.0f), to + i);
         }
       } else {
 #pragma omp simd
@@ -205,32 +245,37 @@ void soften(Number* score, const Number* mask, int64_t num_heads, const uint8_t*
 }
 
 template <typename Number>
-void soften_back(Number* gradient, const Number* weight, const uint8_t* kept, Number* used, int64_t num_rows,
+void soften_back(Number* gradient, const Number* weight, const int64_t* dropping, Number* used, int64_t num_rows,
                  int64_t sequence, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t row = 0; row < num_rows; ++row) {
-    Number* of_score = gradient + row * sequence;
-    const Number* w = weight + row * sequence;
-    float along = 0.0f;
-    if (kept) {
-      const uint8_t* flag = kept + row * sequence;
-      Number* to = used + row * sequence;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Pattern pattern(dropping, sequence);
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < num_rows; ++row) {
+      Number* of_score = gradient + row * sequence;
+      const Number* w = weight + row * sequence;
+      float along = 0.0f;
+      if (pattern) {
+        const int16_t* level = pattern.levels(row * sequence, sequence);
+        const int16_t least = pattern.least();
+        Number* to = used + row * sequence;
 #pragma omp simd reduction(+ : along)
-      for (int64_t i = 0; i < sequence; ++i) {
-        const float taken = widen(w[i]) * static_cast<float>(flag[i]);
-        narrow(taken, to + i);
-        along += widen(of_score[i]) * taken;
-      }
+        for (int64_t i = 0; i < sequence; ++i) {
+          const float taken = widen(w[i]) * (level[i] >= least ? 1.0f : 0.0f);
+          narrow(taken, to + i);
+          along += widen(of_score[i]) * taken;
+        }
 #pragma omp simd
-      for (int64_t i = 0; i < sequence; ++i) {
-        const float of_weight = widen(of_score[i]) * static_cast<float>(flag[i]);
-        narrow(widen(w[i]) * (of_weight - along), of_score + i);
-      }
-    } else {
+        for (int64_t i = 0; i < sequence; ++i) {
+          const float of_weight = widen(of_score[i]) * (level[i] >= least ? 1.0f : 0.0f);
+          narrow(widen(w[i]) * (of_weight - along), of_score + i);
+        }
+      } else {
 #pragma omp simd reduction(+ : along)
-      for (int64_t i = 0; i < sequence; ++i) along += widen(of_score[i]) * widen(w[i]);
+        for (int64_t i = 0; i < sequence; ++i) along += widen(of_score[i]) * widen(w[i]);
 #pragma omp simd
-      for (int64_t i = 0; i < sequence; ++i) narrow(widen(w[i]) * (widen(of_score[i]) - along), of_score + i);
+        for (int64_t i = 0; i < sequence; ++i) narrow(widen(w[i]) * (widen(of_score[i]) - along), of_score + i);
+      }
     }
   }
 }
@@ -280,41 +325,41 @@ FOR_BOTH(BIAS_GELU)
 FOR_BOTH(GELU_BACK)
 
 // With y = residual + scale * kept * (product + bias): product becomes (y - mean) / deviation of its row,
-// output = that * gain + shift, and inverse = 1 / deviation. Without `kept` all is kept, unscaled.
+// output = that * gain + shift, and inverse = 1 / deviation. Without a pattern all is kept, unscaled.
 #define ADD_NORM(N, name)                                                                                        \
-  void electra_add_norm_##name(N* product, const float* bias, const uint8_t* kept, float scale,                  \
+  void electra_add_norm_##name(N* product, const float* bias, const int64_t* pattern, float scale,                  \
                                const N* residual, const float* gain, const float* shift, float eps, N* output,   \
                                float* inverse, int64_t num_rows, int64_t width, int threads) {                   \
-    add_norm(product, bias, kept, scale, residual, gain, shift, eps, output, inverse, num_rows, width, threads); \
+    add_norm(product, bias, pattern, scale, residual, gain, shift, eps, output, inverse, num_rows, width, threads); \
   }
 FOR_BOTH(ADD_NORM)
 
 // The way back: of_residual and of_product from the gradient of the output, and of each chunk of rows the sums
-// that gain, shift and bias get, [chunks, 3, width]. Without `kept` of_product is of_residual and not written.
+// that gain, shift and bias get, [chunks, 3, width]. Without a pattern of_product is of_residual, not written.
 #define ADD_NORM_BACK(N, name)                                                                                   \
   void electra_add_norm_back_##name(const N* gradient, const N* normal, const float* inverse, const float* gain, \
-                                    const uint8_t* kept, float scale, N* of_residual, N* of_product,             \
+                                    const int64_t* pattern, float scale, N* of_residual, N* of_product,             \
                                     float* sums, int64_t num_rows, int64_t width, int64_t chunk_rows,            \
                                     int threads) {                                                               \
-    add_norm_back(gradient, normal, inverse, gain, kept, scale, of_residual, of_product, sums, num_rows, width,  \
+    add_norm_back(gradient, normal, inverse, gain, pattern, scale, of_residual, of_product, sums, num_rows, width,  \
                   chunk_rows, threads);                                                                          \
   }
 FOR_BOTH(ADD_NORM_BACK)
 
-// The rows of num_maps maps become softmax(score + mask); the maps of num_heads heads share a mask. With `kept`:
-// used = that where kept is 1, else 0.
+// The rows of num_maps maps become softmax(score + mask); the maps of num_heads heads share a mask. With a
+// pattern: used = that where it is kept, else 0.
 #define SOFTEN(N, name)                                                                                          \
-  void electra_soften_##name(N* score, const N* mask, int64_t num_heads, const uint8_t* kept, N* used,           \
+  void electra_soften_##name(N* score, const N* mask, int64_t num_heads, const int64_t* pattern, N* used,           \
                              int64_t num_maps, int64_t sequence, int threads) {                                  \
-    soften(score, mask, num_heads, kept, used, num_maps, sequence, threads);                                     \
+    soften(score, mask, num_heads, pattern, used, num_maps, sequence, threads);                                     \
   }
 FOR_BOTH(SOFTEN)
 
-// The way back: the gradient of what was used becomes that of the score. With `kept` used is made again.
+// The way back: the gradient of what was used becomes that of the score. With a pattern used is made again.
 #define SOFTEN_BACK(N, name)                                                                                     \
-  void electra_soften_back_##name(N* gradient, const N* weight, const uint8_t* kept, N* used, int64_t num_rows,  \
+  void electra_soften_back_##name(N* gradient, const N* weight, const int64_t* pattern, N* used, int64_t num_rows,  \
                                   int64_t sequence, int threads) {                                               \
-    soften_back(gradient, weight, kept, used, num_rows, sequence, threads);                                      \
+    soften_back(gradient, weight, pattern, used, num_rows, sequence, threads);                                      \
   }
 FOR_BOTH(SOFTEN_BACK)
 

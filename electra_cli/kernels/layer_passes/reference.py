@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from electra_cli.kernels.dropout import add_dropped
+from electra_cli.kernels.dropout import add_dropped, kept_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +49,22 @@ def rotated(qkv_BSL: Tensor, cos_BSK: Tensor, sin_BSK: Tensor) -> Tensor:
     return torch.cat((turned.flatten(2).to(qkv_BSL.dtype), value), dim=-1)
 
 
-def softened(score_BHSS: Tensor, mask_B1SS: Tensor, kept_BHSS: Tensor | None) -> tuple[Tensor, Tensor]:
+def softened(score_BHSS: Tensor, mask_B1SS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """softmax(score + mask), and of that what dropout keeps, unscaled; takes the memory of the scores.
 
-    `kept_BHSS`: as `draw_kept` gives it; without it all is kept, and the two results are one.
+    `pattern`: as `draw_pattern` gives it; without it all is kept, and the two results are one.
     """
     weight_BHSS = torch.softmax(score_BHSS.add_(mask_B1SS), dim=-1)
-    if kept_BHSS is None:
+    if pattern is None:
         return weight_BHSS, weight_BHSS
-    return weight_BHSS, torch.mul(weight_BHSS, kept_BHSS, out=score_BHSS)
+    return weight_BHSS, torch.mul(weight_BHSS, kept_by(pattern, weight_BHSS.shape), out=score_BHSS)
 
 
-def softened_back(
-    of_used_BHSS: Tensor, weight_BHSS: Tensor, kept_BHSS: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def softened_back(of_used_BHSS: Tensor, weight_BHSS: Tensor, pattern: Tensor | None) -> tuple[Tensor, Tensor]:
     """What dropout kept once more, and the gradient of the scores; may take the memory of `of_used_BHSS`."""
     used_BHSS = weight_BHSS
-    if kept_BHSS is not None:
-        kept_BHSS = kept_BHSS.to(weight_BHSS.dtype)
+    if pattern is not None:
+        kept_BHSS = kept_by(pattern, weight_BHSS.shape).to(weight_BHSS.dtype)
         used_BHSS = weight_BHSS * kept_BHSS
         of_used_BHSS.mul_(kept_BHSS)
     return used_BHSS, torch._softmax_backward_data(of_used_BHSS, weight_BHSS, -1, weight_BHSS.dtype)
