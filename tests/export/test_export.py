@@ -15,6 +15,7 @@ from electra_cli.errors import ElectraError, InputError
 from electra_cli.export.card import model_card
 from electra_cli.export.facts import ChangedSetting, ModelFacts, Score
 from electra_cli.export.model import export_model
+from electra_cli.export.probe import TEXTS
 from electra_cli.models.folders import HFFolder
 from electra_cli.objectives.base import VocabularyFacts
 from electra_cli.objectives.electra import Electra
@@ -47,11 +48,13 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     return build_vocabulary(project_from_settings(settings, root), Silent()).vocabulary
 
 
-def make_exports(vocabulary: Vocabulary, *, embedding_size: int = 32, width: int = 16) -> dict[str, HFFolder]:
+def make_exports(
+    vocabulary: Vocabulary, *, embedding_size: int = 32, width: int = 16, sequence_length: int = 32
+) -> dict[str, HFFolder]:
     settings = ProjectSettings(
         model=Model(size="toy", embedding_size=embedding_size),
         generator=Generator(width=width),
-        rows=Rows(sequence_length=32),
+        rows=Rows(sequence_length=sequence_length),
     )
     facts = VocabularyFacts(
         size=vocabulary.size,
@@ -86,6 +89,18 @@ def test_exports_load_silently_and_agree(
             "README.md",
         }
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".tmp")]
+
+
+@needs_transformers
+def test_a_model_shorter_than_the_texts_it_is_asked_is_an_export_all_the_same(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    exports = make_exports(vocabulary, sequence_length=12)
+    facts = dataclasses.replace(FACTS, sequence_length=12)
+    longest = max(len(vocabulary.tokenizer.encode(text).ids) for text in TEXTS)
+    assert longest > facts.sequence_length
+    report = export_model(exports, vocabulary, facts, tmp_path / "export", Silent())
+    assert set(report.differences) == {"encoder", "discriminator", "generator"}
 
 
 @needs_transformers
