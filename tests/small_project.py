@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 SETS = (
     "model.size=toy",
@@ -49,6 +50,12 @@ _WHEN = (
     "before the tide turned", "on a Sunday morning", "when the fog had lifted", "many years later",
     "without saying a word", "as if it were yesterday", "while the kettle boiled", "in a low voice",
 )  # fmt: skip
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics that tell of training."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line["kind"] == "train"]
 
 
 def sentences() -> list[str]:

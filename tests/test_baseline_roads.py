@@ -4,17 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from small_project import SETS, write_corpus, write_tasks
+from small_project import SETS, lines_of, write_corpus, write_tasks
 
 from electra_cli.commands import _boundary
 from electra_cli.main import app
 
 MORE = ("pretrain.steps=30", "pretrain.log_every=10", "pretrain.save_every=30", "pretrain.heldout_every=30")
-
-
-def lines_of(run: Path) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["kind"] == "train"]
 
 
 def test_from_text_to_a_score_with_a_frozen_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

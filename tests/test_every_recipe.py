@@ -4,10 +4,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
-from small_project import SETS, write_corpus, write_tasks
+from small_project import SETS, lines_of, write_corpus, write_tasks
 
 from electra_cli.commands._boundary import run as boundary
 from electra_cli.main import app
@@ -43,24 +44,29 @@ def electra(*words: str) -> None:
     assert boundary(app, words) == 0, words
 
 
-def begin(name: str, request: pytest.FixtureRequest) -> Sequence[str]:
-    """The recipe's project file in this folder. The settings without which it cannot run."""
+@pytest.fixture
+def needed(
+    name: str,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Sequence[str]:
+    """The recipe's project in a folder of its own. The settings without which it cannot run."""
+    enter(tmp_path, corpus, monkeypatch)
     electra("init", "--recipe", name)
     settings = tomli.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     if "auxiliary" not in settings.get("objective", {}):
         return ()
     folder: Path = request.getfixturevalue("frozen")
+    monkeypatch.chdir(tmp_path)
     # A frozen model and the run that uses it have one vocabulary.
-    (Path.cwd() / "vocab").symlink_to(folder / "vocab")
+    (tmp_path / "vocab").symlink_to(folder / "vocab")
     return (f"objective.auxiliary={folder / 'auxiliary' / 'generator'}",)
 
 
-def lines_of_the_run() -> list[dict[str, object]]:
-    text = Path("runs/latest/metrics.jsonl").read_text(encoding="utf-8")
-    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == "train"]
-
-
-def check(lines: list[dict[str, object]]) -> None:
+def check(lines: list[dict[str, Any]], steps: list[int]) -> None:
+    assert [line["step"] for line in lines] == steps
     for line in lines:
         assert line["losses"]
         assert all(math.isfinite(value) for value in line["losses"].values()), line
@@ -69,32 +75,18 @@ def check(lines: list[dict[str, object]]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_takes_a_step(
-    name: str,
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    needed: Sequence[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    needed = begin(name, request)
     enter(tmp_path, corpus, monkeypatch, *needed, "pretrain.steps=1", "pretrain.log_every=1")
     electra("pretrain", "project.toml")
-    lines = lines_of_the_run()
-    assert [line["step"] for line in lines] == [1]
-    check(lines)
+    check(lines_of(tmp_path / "runs" / "latest"), [1])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_leads_through_all_stages(
-    name: str,
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    needed: Sequence[str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    needed = begin(name, request)
     enter(tmp_path, corpus, monkeypatch, *needed, "pretrain.steps=30", "pretrain.log_every=10")
     write_tasks(tmp_path / "data" / "glue")
     if not needed:
@@ -103,10 +95,9 @@ def test_a_recipe_leads_through_all_stages(
     electra("pretrain", "project.toml")
     electra("export")
     electra("eval-glue", "--task", "sst2", "--offline")
-    lines = lines_of_the_run()
-    assert [line["step"] for line in lines] == [10, 20, 30]
-    check(lines)
-    assert (tmp_path / "runs/latest/export/encoder/model.safetensors").is_file()
-    results = json.loads((tmp_path / "runs/latest/evaluate/glue/results.json").read_text())
+    run = tmp_path / "runs" / "latest"
+    check(lines_of(run), [10, 20, 30])
+    assert (run / "export" / "encoder" / "model.safetensors").is_file()
+    results = json.loads((run / "evaluate" / "glue" / "results.json").read_text())
     # Thirty steps of a toy may well answer everything alike, which the results then say.
     assert results["tasks"]["sst2"]["num_runs"] == 1

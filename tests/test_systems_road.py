@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_project import TOY_ENVIRONMENT, write_corpus, write_pairs, write_tasks
+from small_project import TOY_ENVIRONMENT, lines_of, write_corpus, write_pairs, write_tasks
 
 from electra_cli.commands._boundary import run as boundary
 from electra_cli.main import app
@@ -71,8 +71,7 @@ def test_a_recipe_leads_from_text_to_a_score(
         code = boundary(app, words)
         assert code == 0, capsys.readouterr().err
     run = tmp_path / "runs" / "latest"
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    trained = [record for record in records if record["kind"] == "train"]
+    trained = lines_of(run)
     assert [record["step"] for record in trained] == [10, 20, 30]
     for record in trained:
         assert set(record["losses"]) == road.terms
