@@ -1,4 +1,4 @@
-"""Dropout that costs little on a CPU.
+"""Patterns of dropout that cost little on a CPU.
 
 torch draws one Bernoulli number an element there, about 13 ns, in one thread. Here one draw from torch's
 default generator begins a pattern: value i is dropped where 16 of the bits of number i // 4 of SplitMix64,
@@ -9,12 +9,8 @@ torch, and need not be kept for the way back.
 Rates are rounded to 1/65536, and the scale belongs to the rounded rate, so means are kept.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 LEVELS = 1 << 16
 LANES = 4
@@ -52,44 +48,3 @@ def kept_by(pattern: Tensor, shape: torch.Size) -> Tensor:
         number.bitwise_xor_((number >> shift).bitwise_and_((1 << (64 - shift)) - 1)).mul_(factor)
     level = number.view(torch.int16)[:numel].view(shape)
     return (level >= least).view(torch.uint8)
-
-
-def dropped(values: Tensor, rate: float, *, training: bool) -> Tensor:
-    """`values` after dropout."""
-    if not training or rate == 0:
-        return values
-    if values.device.type != "cpu":
-        return F.dropout(values, rate)
-    result: Tensor = _Dropped.apply(None, values, rate)  # type: ignore[no-untyped-call]
-    return result
-
-
-def add_dropped(residual: Tensor, values: Tensor, rate: float, *, training: bool) -> Tensor:
-    """`residual` + `values` after dropout."""
-    if not training or rate == 0:
-        return residual + values
-    if values.device.type != "cpu":
-        return residual + F.dropout(values, rate)
-    result: Tensor = _Dropped.apply(residual, values, rate)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _Dropped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
-        kept = kept_by(draw_pattern(rate), values.shape)
-        ctx.save_for_backward(kept)
-        ctx.rate = rate
-        ctx.dtype = values.dtype
-        ctx.has_residual = residual is not None
-        scaled = torch.mul(values, kept)
-        if residual is None:
-            return scaled.mul_(keep_scale(rate))
-        return torch.add(residual, scaled, alpha=keep_scale(rate))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        of_values = torch.mul(gradient, kept).mul_(keep_scale(ctx.rate)).to(ctx.dtype)
-        return (gradient if ctx.has_residual else None), of_values, None

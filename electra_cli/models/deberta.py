@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from electra_cli.kernels.dropout import dropped
+from electra_cli.kernels.layer_passes import dropped
 from electra_cli.models.attention import piece_mask
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.disentangled import Relative, disentangled_attention, needed_rows, relative_rows
@@ -46,7 +46,7 @@ class DebertaLayer(PostNormLayer):
             asked_BSD = nn.functional.linear(query_BSD, weight[:width], bias[:width])
             key_value_BSL = nn.functional.linear(hidden_BSD, weight[width:], bias[width:])
             key_BSD, value_BSD = key_value_BSL.chunk(2, dim=-1)
-        table_RD = dropped(row.relative.table_RD, self.dropout, training=self.training)
+        table_RD = dropped(row.relative.table_RD, self.dropout if self.training else 0.0)
         context_BSD = disentangled_attention(
             asked_BSD,
             key_BSD,
@@ -114,7 +114,7 @@ class DebertaEncoder(Backbone):
         hidden_BSD: Tensor = self.embeddings(token_ids_BS, position_BS, segment_BS)
         if self.projection is not None:
             hidden_BSD = self.projection(hidden_BSD)
-        hidden_BSD = dropped(self.embedding_norm(hidden_BSD), self.config.dropout, training=self.training)
+        hidden_BSD = dropped(self.embedding_norm(hidden_BSD), self.config.dropout if self.training else 0.0)
         if torch.is_autocast_enabled(hidden_BSD.device.type):
             hidden_BSD = hidden_BSD.to(torch.get_autocast_dtype(hidden_BSD.device.type))
         return hidden_BSD

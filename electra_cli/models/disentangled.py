@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from electra_cli.kernels.dropout import dropped
+from electra_cli.kernels.layer_passes import dropped
 
 RELATIVE_TERMS = 3
 """Products in a score: content to content, content to position, position to content."""
@@ -91,7 +91,7 @@ def disentangled_attention(
     score_BHSS = score_BHSS + _diagonals(query_BHSK @ place_key_HKC)
     score_BHSS = score_BHSS + _diagonals(key_BHSK @ (place_query_HKC * scale)).transpose(-1, -2)
     weight_BHSS = torch.softmax(score_BHSS + mask_B1SS, dim=-1)
-    weight_BHSS = dropped(weight_BHSS, dropout, training=dropout > 0)
+    weight_BHSS = dropped(weight_BHSS, dropout)
     context_BHSK = weight_BHSS.to(value_BHSK.dtype) @ value_BHSK
     return context_BHSK.transpose(1, 2).flatten(2)
 

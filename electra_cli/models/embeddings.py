@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from electra_cli.kernels.dropout import dropped
+from electra_cli.kernels.layer_passes import dropped
 from electra_cli.models.sizes import EncoderConfig
 
 
@@ -59,7 +59,7 @@ class Embeddings(TokenEmbeddings):
 
     def finish(self, summed_BSE: Tensor) -> Tensor:
         """LayerNorm and dropout; float32."""
-        return dropped(self.layer_norm(summed_BSE), self.dropout, training=self.training)
+        return dropped(self.layer_norm(summed_BSE), self.dropout if self.training else 0.0)
 
 
 class WordEmbeddings(TokenEmbeddings):

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from electra_cli.kernels.dropout import add_dropped, dropped
-from electra_cli.kernels.layer_passes import rotated
+from electra_cli.kernels.layer_passes import add_dropped, dropped, linear_gated_gelu, rotated
 from electra_cli.models.attention import attend, piece_mask
 from electra_cli.models.backbone import Backbone
 from electra_cli.models.embeddings import TokenEmbeddings, WordEmbeddings
@@ -65,13 +64,13 @@ class ModernLayer(nn.Module):
 
     def forward(self, hidden_BSD: Tensor, sight: _Sight) -> Tensor:
         """One layer; keeps the shape."""
-        rate = self.attention_dropout if self.training else 0.0
+        rate, inner_rate = (self.attention_dropout, self.dropout) if self.training else (0.0, 0.0)
         qkv_BSL = rotated(self.qkv(self.attention_norm(hidden_BSD)), sight.cos_BSK, sight.sin_BSK)
         context_BSD = attend(qkv_BSL, sight.mask_B1SS, num_heads=self.num_heads, dropout=rate)
         attended_BSD = self.attention_output(context_BSD)
-        hidden_BSD = add_dropped(hidden_BSD, attended_BSD, self.attention_dropout, training=self.training)
-        opened_BSF, gate_BSF = self.feed_forward_inner(self.feed_forward_norm(hidden_BSD)).chunk(2, dim=-1)
-        inner_BSF = dropped(F.gelu(opened_BSF) * gate_BSF, self.dropout, training=self.training)
+        hidden_BSD = add_dropped(hidden_BSD, attended_BSD, rate)
+        normed_BSD = self.feed_forward_norm(hidden_BSD)
+        inner_BSF = linear_gated_gelu(normed_BSD, self.feed_forward_inner.weight, inner_rate)
         output_BSD: Tensor = hidden_BSD + self.feed_forward_output(inner_BSF)
         return output_BSD
 
@@ -106,7 +105,7 @@ class ModernEncoder(Backbone):
         hidden_BSD: Tensor = self.embeddings(token_ids_BS, position_BS, segment_BS)
         if self.projection is not None:
             hidden_BSD = self.projection(hidden_BSD)
-        hidden_BSD = dropped(self.embedding_norm(hidden_BSD), self.config.dropout, training=self.training)
+        hidden_BSD = dropped(self.embedding_norm(hidden_BSD), self.config.dropout if self.training else 0.0)
         if torch.is_autocast_enabled(hidden_BSD.device.type):
             hidden_BSD = hidden_BSD.to(torch.get_autocast_dtype(hidden_BSD.device.type))
         mask_B1SS = piece_mask(piece_BS, hidden_BSD.dtype)

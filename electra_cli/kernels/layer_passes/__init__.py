@@ -13,7 +13,17 @@ from electra_cli.kernels.layer_passes import native, reference
 from electra_cli.kernels.layer_passes.reference import Norm
 from electra_cli.kernels.native_build import NUMBERS
 
-__all__ = ["Norm", "linear_add_norm", "linear_gelu", "rotated", "softened", "softened_back"]
+__all__ = [
+    "Norm",
+    "add_dropped",
+    "dropped",
+    "linear_add_norm",
+    "linear_gated_gelu",
+    "linear_gelu",
+    "rotated",
+    "softened",
+    "softened_back",
+]
 
 
 def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
@@ -21,6 +31,27 @@ def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     if _is_for_native((hidden, weight_FD), (bias_F,)):
         return native.linear_gelu(hidden, weight_FD, bias_F)
     return reference.linear_gelu(hidden, weight_FD, bias_F)
+
+
+def linear_gated_gelu(hidden: Tensor, weight_GD: Tensor, rate: float) -> Tensor:
+    """dropout(gelu(x) · gate), x and gate the halves of hidden · weightᵀ (G = 2·F); `rate`: of dropout."""
+    if _is_for_native((hidden, weight_GD), ()):
+        return native.linear_gated_gelu(hidden, weight_GD, rate)
+    return reference.linear_gated_gelu(hidden, weight_GD, rate)
+
+
+def dropped(values: Tensor, rate: float) -> Tensor:
+    """`values` after dropout."""
+    if rate and _can_be_native(values):
+        return native.dropped(values, rate)
+    return reference.dropped(values, rate)
+
+
+def add_dropped(residual: Tensor, values: Tensor, rate: float) -> Tensor:
+    """`residual` + `values` after dropout."""
+    if rate and residual.dtype == values.dtype and _can_be_native(values):
+        return native.add_dropped(residual, values, rate)
+    return reference.add_dropped(residual, values, rate)
 
 
 def linear_add_norm(

@@ -38,6 +38,9 @@ CHUNK_ROWS = 64
 _KINDS = {
     "bias_gelu": (*[POINTER] * 3, LONG, LONG, INT),
     "gelu_back": (*[POINTER] * 4, LONG, LONG, LONG, INT),
+    "gated_gelu": (POINTER, POINTER, FLOAT, POINTER, LONG, LONG, INT),
+    "gated_gelu_back": (*[POINTER] * 3, LONG, LONG, INT),
+    "drop": (POINTER, POINTER, FLOAT, POINTER, POINTER, LONG, INT),
     "add_norm": (
         *[POINTER] * 3,
         FLOAT,
@@ -81,6 +84,24 @@ def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     """As in `reference`; needs `why_not()` to be empty."""
     value: Tensor = _LinearGelu.apply(hidden, weight_FD, bias_F)  # type: ignore[no-untyped-call]
     return value
+
+
+def linear_gated_gelu(hidden: Tensor, weight_GD: Tensor, rate: float) -> Tensor:
+    """As in `reference`; needs `why_not()` to be empty."""
+    value: Tensor = _LinearGatedGelu.apply(hidden, weight_GD, rate)  # type: ignore[no-untyped-call]
+    return value
+
+
+def dropped(values: Tensor, rate: float) -> Tensor:
+    """As in `reference`, for a rate above 0; needs `why_not()` to be empty."""
+    result: Tensor = _Dropped.apply(None, values, rate)  # type: ignore[no-untyped-call]
+    return result
+
+
+def add_dropped(residual: Tensor, values: Tensor, rate: float) -> Tensor:
+    """As in `reference`, for a rate above 0 and two of one type and shape; needs `why_not()` to be empty."""
+    result: Tensor = _Dropped.apply(residual, values, rate)  # type: ignore[no-untyped-call]
+    return result
 
 
 def linear_add_norm(
@@ -158,6 +179,71 @@ class _LinearGelu(torch.autograd.Function):
         return *_of_product(ctx, of_product_NF, hidden_ND, weight_FD), sums_CF.sum(0)
 
 
+class _LinearGatedGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight_GD: Tensor, rate: float) -> Tensor:
+        hidden_ND, narrow_GD = _operands(hidden, weight_GD)
+        slopes_NG = torch.mm(hidden_ND, narrow_GD.t())
+        value_NF = slopes_NG.new_empty(len(slopes_NG), slopes_NG.shape[1] // 2)
+        pattern, scale = _pattern_and_scale(rate)
+        _call(
+            "gated_gelu",
+            slopes_NG.dtype,
+            *pointers(slopes_NG, pattern),
+            scale,
+            *pointers(value_NF),
+            *value_NF.shape,
+        )
+        ctx.save_for_backward(hidden_ND, narrow_GD, slopes_NG)
+        ctx.remember = _Remembered(hidden, weight_GD)
+        return value_NF.view(*hidden.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_ND, weight_GD, slopes_NG = ctx.saved_tensors
+        gradient_NF = _rows(gradient)
+        of_product_NG = torch.empty_like(slopes_NG)
+        _call(
+            "gated_gelu_back",
+            slopes_NG.dtype,
+            *pointers(gradient_NF, slopes_NG, of_product_NG),
+            *gradient_NF.shape,
+        )
+        return *_of_product(ctx, of_product_NG, hidden_ND, weight_GD), None
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
+        pattern = draw_pattern(rate)
+        ctx.save_for_backward(pattern)
+        ctx.rate, ctx.has_residual = rate, residual is not None
+        return _kept(values, pattern, rate, residual)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        (pattern,) = ctx.saved_tensors
+        return (gradient if ctx.has_residual else None), _kept(gradient, pattern, ctx.rate, None), None
+
+
+def _kept(values: Tensor, pattern: Tensor, rate: float, residual: Tensor | None) -> Tensor:
+    """What the pattern keeps, scaled, on top of `residual`."""
+    values = values.contiguous()
+    residual = None if residual is None else residual.contiguous()
+    to = torch.empty_like(values)
+    _call(
+        "drop",
+        values.dtype,
+        *pointers(values, pattern),
+        keep_scale(rate),
+        *pointers(residual, to),
+        values.numel(),
+    )
+    return to
+
+
 class _LinearAddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -173,7 +259,7 @@ class _LinearAddNorm(torch.autograd.Function):
     ) -> Tensor:
         hidden_ND, narrow_FD = _operands(hidden, weight_FD)
         normal_NF, residual_NF = torch.mm(hidden_ND, narrow_FD.t()), _rows(residual)
-        pattern, scale = (draw_pattern(rate), keep_scale(rate)) if rate else (None, 1.0)
+        pattern, scale = _pattern_and_scale(rate)
         output_NF = torch.empty_like(normal_NF)
         inverse_N = normal_NF.new_empty(len(normal_NF), dtype=torch.float32)
         _call(
@@ -274,6 +360,11 @@ def _of_product(
     return of_hidden, of_weight_FD
 
 
+def _pattern_and_scale(rate: float) -> tuple[Tensor | None, float]:
+    """A new pattern for dropout and what it scales by; none for rate 0."""
+    return (draw_pattern(rate), keep_scale(rate)) if rate else (None, 1.0)
+
+
 def _rows(values: Tensor) -> Tensor:
     """As a matrix without gaps."""
     return values.reshape(-1, values.shape[-1]).contiguous()
@@ -306,6 +397,9 @@ class _Compiled:
     """This file's functions under the names of `reference`."""
 
     linear_gelu = staticmethod(linear_gelu)
+    linear_gated_gelu = staticmethod(linear_gated_gelu)
+    dropped = staticmethod(dropped)
+    add_dropped = staticmethod(add_dropped)
     linear_add_norm = staticmethod(linear_add_norm)
     rotated = staticmethod(rotated)
     softened = staticmethod(softened)
@@ -331,6 +425,11 @@ def _run(passes: Any) -> dict[str, Tensor]:
     output = passes.linear_add_norm(value, outer, shift, 0.0, output, norm)
     angle = torch.rand(7, 10, 2, generator=generator).repeat(1, 1, 2)
     output = passes.rotated(output.view(7, 10, 24), angle.cos(), angle.sin())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        gated = passes.linear_gated_gelu(output.view(70, 24), inner, 0.2)
+        output = passes.add_dropped(passes.dropped(gated, 0.3), gated, 0.4)
+    output = output + passes.linear_gated_gelu(passes.dropped(hidden, 0.0), inner, 0.0)
     trained = {"hidden": hidden, "inner": inner, "outer": outer, "residual": residual}
     trained |= {"bias": bias, "shift": shift, "gain": gain}
     weight = torch.randn(output.shape, generator=generator)

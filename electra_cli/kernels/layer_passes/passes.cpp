@@ -46,6 +46,26 @@ class Pattern {
   Buffer<int16_t> levels_;
 };
 
+// The share of the normal distribution below x, and the slope of x times it.
+struct Normal {
+  float below, slope;
+};
+
+// Within 1.5e-7 by Abramowitz & Stegun, Handbook, 7.1.26; its exp is the density's.
+inline Normal normal_at(float x) {
+  const float power = exp_of(-0.5f * x * x);
+  // 0.3275911 / sqrt(2)
+  const float t = 1.0f / (1.0f + 0.23164190f * std::fabs(x));
+  float sum = 1.061405429f;
+  sum = sum * t - 1.453152027f;
+  sum = sum * t + 1.421413741f;
+  sum = sum * t - 0.284496736f;
+  sum = sum * t + 0.254829592f;
+  const float beyond = 0.5f * sum * t * power;
+  const float below = x > 0.0f ? 1.0f - beyond : beyond;
+  return {below, below + x * (0.39894228f * power)};
+}
+
 template <typename Number>
 void bias_gelu(Number* product, const float* bias, Number* value, int64_t num_rows, int64_t width, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
@@ -55,18 +75,9 @@ void bias_gelu(Number* product, const float* bias, Number* value, int64_t num_ro
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
       const float x = widen(slope[i]) + bias[i];
-      const float power = exp_of(-0.5f * x * x);
-      // 0.3275911 / sqrt(2)
-      const float t = 1.0f / (1.0f + 0.23164190f * std::fabs(x));
-      float sum = 1.061405429f;
-      sum = sum * t - 1.453152027f;
-      sum = sum * t + 1.421413741f;
-      sum = sum * t - 0.284496736f;
-      sum = sum * t + 0.254829592f;
-      const float beyond = 0.5f * sum * t * power;
-      const float below = x > 0.0f ? 1.0f - beyond : beyond;
-      narrow(x * below, to + i);
-      narrow(below + x * (0.39894228f * power), slope + i);
+      const Normal normal = normal_at(x);
+      narrow(x * normal.below, to + i);
+      narrow(normal.slope, slope + i);
     }
   }
 }
@@ -89,6 +100,86 @@ void gelu_back(const Number* gradient, const Number* slope, Number* of_product, 
         const float value = widen(from[i]) * widen(factor[i]);
         narrow(value, to + i);
         of_bias[i] += value;
+      }
+    }
+  }
+}
+
+template <typename Number>
+void gated_gelu(Number* product, const int64_t* dropping, float scale, Number* value, int64_t num_rows,
+                int64_t width, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Pattern pattern(dropping, width);
+    const Buffer<float> buffer = make_buffer<float>(width);
+    float* factor = buffer.get();
+    for (int64_t i = 0; i < width; ++i) factor[i] = scale;
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < num_rows; ++row) {
+      Number* opened = product + row * 2 * width;
+      Number* gate = opened + width;
+      Number* to = value + row * width;
+      if (pattern) {
+        const int16_t* level = pattern.levels(row * width, width);
+        const int16_t least = pattern.least();
+#pragma omp simd
+        for (int64_t i = 0; i < width; ++i) factor[i] = level[i] >= least ? scale : 0.0f;
+      }
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) {
+        const float x = widen(opened[i]);
+        const Normal normal = normal_at(x);
+        const float gelu = x * normal.below * factor[i];
+        const float passed = widen(gate[i]);
+        narrow(gelu * passed, to + i);
+        narrow(normal.slope * factor[i] * passed, opened + i);
+        narrow(gelu, gate + i);
+      }
+    }
+  }
+}
+
+template <typename Number>
+void gated_gelu_back(const Number* gradient, const Number* slopes, Number* of_product, int64_t num_rows,
+                     int64_t width, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const Number* from = gradient + row * width;
+    const Number* factor = slopes + row * 2 * width;
+    Number* to = of_product + row * 2 * width;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) {
+      narrow(widen(from[i]) * widen(factor[i]), to + i);
+      narrow(widen(from[i]) * widen(factor[width + i]), to + width + i);
+    }
+  }
+}
+
+template <typename Number>
+void drop(const Number* values, const int64_t* dropping, float scale, const Number* residual, Number* to,
+          int64_t num_values, int threads) {
+  constexpr int64_t CHUNK = 2048;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Pattern pattern(dropping, CHUNK);
+#pragma omp for schedule(static)
+    for (int64_t first = 0; first < num_values; first += CHUNK) {
+      const int64_t count = smaller(CHUNK, num_values - first);
+      const int16_t* level = pattern.levels(first, count);
+      const int16_t least = pattern.least();
+      const Number* from = values + first;
+      Number* into = to + first;
+      if (residual) {
+        const Number* beside = residual + first;
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) {
+          narrow(widen(beside[i]) + widen(from[i]) * (level[i] >= least ? scale : 0.0f), into + i);
+        }
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) {
+          narrow(widen(from[i]) * (level[i] >= least ? scale : 0.0f), into + i);
+        }
       }
     }
   }
@@ -308,7 +399,7 @@ void rotate(const Number* from, const float* cosine, const float* sine, float si
 extern "C" {
 
 // With x = product + bias: value = x P(x), and product becomes its derivative P(x) + x p(x), for P the normal
-// distribution and p its density. P is within 1.5e-7 by Abramowitz & Stegun, Handbook, 7.1.26; its exp is p's.
+// distribution and p its density.
 #define BIAS_GELU(N, name)                                                                                       \
   void electra_bias_gelu_##name(N* product, const float* bias, N* value, int64_t num_rows, int64_t width,        \
                                 int threads) {                                                                   \
@@ -323,6 +414,31 @@ FOR_BOTH(BIAS_GELU)
     gelu_back(gradient, slope, of_product, sums, num_rows, width, chunk_rows, threads);                          \
   }
 FOR_BOTH(GELU_BACK)
+
+// A row of the product holds x and a gate, each of `width`. value = scale * kept * gelu(x) * gate, and x and gate
+// become its derivatives by x and by gate. Without a pattern all is kept.
+#define GATED_GELU(N, name)                                                                                      \
+  void electra_gated_gelu_##name(N* product, const int64_t* pattern, float scale, N* value, int64_t num_rows,    \
+                                 int64_t width, int threads) {                                                   \
+    gated_gelu(product, pattern, scale, value, num_rows, width, threads);                                        \
+  }
+FOR_BOTH(GATED_GELU)
+
+// of_product = gradient * the derivatives, both halves of a row.
+#define GATED_GELU_BACK(N, name)                                                                                 \
+  void electra_gated_gelu_back_##name(const N* gradient, const N* slopes, N* of_product, int64_t num_rows,       \
+                                      int64_t width, int threads) {                                              \
+    gated_gelu_back(gradient, slopes, of_product, num_rows, width, threads);                                     \
+  }
+FOR_BOTH(GATED_GELU_BACK)
+
+// to = residual + scale * kept * values; without a residual 0 in its place.
+#define DROP(N, name)                                                                                            \
+  void electra_drop_##name(const N* values, const int64_t* pattern, float scale, const N* residual, N* to,       \
+                           int64_t num_values, int threads) {                                                    \
+    drop(values, pattern, scale, residual, to, num_values, threads);                                             \
+  }
+FOR_BOTH(DROP)
 
 // With y = residual + scale * kept * (product + bias): product becomes (y - mean) / deviation of its row,
 // output = that * gain + shift, and inverse = 1 / deviation. Without a pattern all is kept, unscaled.

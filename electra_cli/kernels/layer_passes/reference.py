@@ -5,12 +5,14 @@ S sequence, H heads, K width of a head, L = 3·D (query, key, value).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from electra_cli.kernels.dropout import add_dropped, kept_by
+from electra_cli.kernels.dropout import draw_pattern, keep_scale, kept_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +29,38 @@ def linear_gelu(hidden: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     return functional.gelu(functional.linear(hidden, weight_FD, bias_F))
 
 
+def linear_gated_gelu(hidden: Tensor, weight_GD: Tensor, rate: float) -> Tensor:
+    """dropout(gelu(x) · gate), x and gate the two halves of hidden · weightᵀ (G = 2·F)."""
+    opened, gate = functional.linear(hidden, weight_GD).chunk(2, dim=-1)
+    return dropped(functional.gelu(opened) * gate, rate)
+
+
+def dropped(values: Tensor, rate: float) -> Tensor:
+    """`values` after dropout."""
+    if not rate:
+        return values
+    if values.device.type != "cpu":
+        return functional.dropout(values, rate)
+    result: Tensor = _Dropped.apply(None, values, rate)  # type: ignore[no-untyped-call]
+    return result
+
+
+def add_dropped(residual: Tensor, values: Tensor, rate: float) -> Tensor:
+    """`residual` + `values` after dropout."""
+    if not rate:
+        return residual + values
+    if values.device.type != "cpu":
+        return residual + functional.dropout(values, rate)
+    result: Tensor = _Dropped.apply(residual, values, rate)  # type: ignore[no-untyped-call]
+    return result
+
+
 def linear_add_norm(
     hidden: Tensor, weight_FD: Tensor, bias_F: Tensor, rate: float, residual: Tensor, norm: Norm
 ) -> Tensor:
     """LayerNorm(residual + dropout(hidden · weightᵀ + bias)); `rate`: of dropout, 0 for none."""
     change = functional.linear(hidden, weight_FD, bias_F)
-    added = add_dropped(residual, change, rate, training=True)
+    added = add_dropped(residual, change, rate)
     return functional.layer_norm(added, added.shape[-1:], norm.gain_F, norm.shift_F, norm.eps)
 
 
@@ -68,3 +96,24 @@ def softened_back(of_used_BHSS: Tensor, weight_BHSS: Tensor, pattern: Tensor | N
         used_BHSS = weight_BHSS * kept_BHSS
         of_used_BHSS.mul_(kept_BHSS)
     return used_BHSS, torch._softmax_backward_data(of_used_BHSS, weight_BHSS, -1, weight_BHSS.dtype)
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor | None, values: Tensor, rate: float) -> Tensor:
+        kept = kept_by(draw_pattern(rate), values.shape)
+        ctx.save_for_backward(kept)
+        ctx.rate = rate
+        ctx.dtype = values.dtype
+        ctx.has_residual = residual is not None
+        scaled = torch.mul(values, kept)
+        if residual is None:
+            return scaled.mul_(keep_scale(rate))
+        return torch.add(residual, scaled, alpha=keep_scale(rate))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        of_values = torch.mul(gradient, kept).mul_(keep_scale(ctx.rate)).to(ctx.dtype)
+        return (gradient if ctx.has_residual else None), of_values, None
