@@ -50,7 +50,7 @@ budget = 1e10
 warmup_fraction = 0.1
 tasks = ["sst2"]
 seeds = 2
-protocol = "electra-mean"
+fine_tuning = ["evaluate.protocol=electra-mean"]
 limit = 24
 pairs = 4
 [[cell]]
@@ -163,7 +163,7 @@ def test_a_cell_is_stopped_and_goes_on_through_all_its_stages(bench: Bench) -> N
     assert json.loads((run / "status.json").read_text())["step"] == cell["steps"]
     assert cell["blimp"]["num_pairs"] == 8 and 0 <= cell["blimp"]["low"] <= cell["blimp"]["value"]
     assert [one["seed"] for one in cell["glue"]["sst2"]["runs"]] == [0, 1]
-    assert cell["glue"]["sst2"]["protocol"] == "electra-mean"
+    assert cell["glue"]["sst2"]["settings"] == ["evaluate.protocol=electra-mean"]
     assert cell["threads"] == 1 and cell["seconds"]["pretrain"] > 0 and cell["auxiliary"] is None
     # Nothing of where the text lies is in what is committed.
     assert str(bench.data) not in json.dumps(cell)
@@ -250,7 +250,7 @@ def test_every_cell_of_the_repository_can_be_planned_at_one_cost(
 def result(system: str, seed: int, value: float, **changes: object) -> dict[str, object]:
     """A JSON of a cell, written by hand."""
     runs = [{"seed": n, "value": value + n / 100, "status": "ok", "reason": ""} for n in (0, 1)]
-    fine_tuned = {"protocol": "electra", "runs": runs}
+    fine_tuned = {"settings": [], "runs": runs}
     fine_tuned |= {"mean": value + 0.005, "min": value, "max": value + 0.01}
     return {
         "cell": f"{system}-{seed}",
@@ -300,7 +300,10 @@ def test_the_table_tells_means_and_spreads(plan: ModuleType, table: ModuleType) 
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("shards_sha256", {"shards_sha256": "x"}), ("protocol", {"glue": {"cola": {"protocol": "other"}}})],
+    [
+        ("shards_sha256", {"shards_sha256": "x"}),
+        ("fine-tuning", {"glue": {"cola": {"settings": ["evaluate.protocol=other"]}}}),
+    ],
 )
 def test_cells_that_cannot_be_compared_are_not_put_in_one_table(
     table: ModuleType, tmp_path: Path, name: str, change: dict[str, object]

@@ -69,8 +69,9 @@ class Bench:
         content = read_object(path)
         if content["settings_sha256"] != self.sha256(cell):
             raise SystemExit(f"{path} is of other settings of {cell.name}: remove it to run the cell again")
-        protocols = {content.get("glue", {}).get(task, {}).get("protocol") for task in self.tasks}
-        return content["state"] != "finished" or protocols <= {self.ladder.protocol}
+        tasks = (content.get("glue", {}).get(task, {}) for task in self.tasks)
+        is_judged = all(task.get("settings") == self.ladder.fine_tuning for task in tasks)
+        return content["state"] != "finished" or is_judged
 
     def prepare(self) -> None:
         """Vocabulary and shards, which all cells share."""
@@ -128,11 +129,10 @@ class Bench:
     def _fine_tuned(self, run: Path, judged: Sequence[str | Path]) -> dict[str, Any]:
         ladder = self.ladder
         names = ("--task", ",".join(self.tasks), "--seeds", str(ladder.seeds), "--limit", str(ladder.limit))
-        protocol = ("--set", f"evaluate.protocol={ladder.protocol}")
-        self.commands.electra(
-            "eval-glue", *judged, "--data", self.data / "glue", *names, *protocol, "--offline"
-        )
-        return glue_of(read_object(run / "evaluate" / "glue" / "results.json"), self.tasks)
+        sets = [word for one in ladder.fine_tuning for word in ("--set", one)]
+        self.commands.electra("eval-glue", *judged, "--data", self.data / "glue", *names, *sets, "--offline")
+        results = read_object(run / "evaluate" / "glue" / "results.json")
+        return glue_of(results, self.tasks, ladder.fine_tuning)
 
     def _facts(self, plan: Plan, run: Path) -> dict[str, Any]:
         ladder, cell = self.ladder, plan.cell

@@ -45,8 +45,8 @@ class Ladder(Settings):
     """Fine-tuning runs a task."""
     limit: CountOrZero = 0
     """Most examples of each split; 0: all."""
-    protocol: str = "electra"
-    """How to fine-tune: `evaluate.protocol`."""
+    fine_tuning: list[str] = Field(default_factory=list)
+    """Settings of it over the project file, as `--set` takes them."""
     pairs: CountOrZero = 0
     """Most minimal pairs of each set; 0: all."""
     results: str = Field("results", pattern=r"^[a-z][a-z0-9-]*$")

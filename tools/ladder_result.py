@@ -97,10 +97,9 @@ def blimp_of(results: Content) -> dict[str, Any]:
     }
 
 
-def glue_of(results: Content, tasks: Sequence[str]) -> dict[str, Any]:
+def glue_of(results: Content, tasks: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
     """The runs of a results.json of eval-glue and what they come to; runs that do not count say why."""
-    protocol = {"protocol": results["protocol"]}
-    return {name: protocol | _task_of(results["tasks"][name]) for name in tasks}
+    return {name: {"settings": list(settings)} | _task_of(results["tasks"][name]) for name in tasks}
 
 
 def _task_of(task: Content) -> dict[str, Any]:

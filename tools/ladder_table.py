@@ -38,7 +38,7 @@ def read_results(folder: Path) -> list[Content]:
             if value != expected:
                 raise SystemExit(
                     f"{content['cell']} and {other} cannot be compared: {name} is "
-                    f"{value[:12]} and {expected[:12]}"
+                    f"{value[:60]} and {expected[:60]}"
                 )
     return contents
 
@@ -48,7 +48,7 @@ def _common(content: Content) -> Iterator[tuple[str, str]]:
     for name in ("vocabulary_sha256", "shards_sha256"):
         yield name, content[name]
     for task in content["glue"].values():
-        yield "protocol", task["protocol"]
+        yield "fine-tuning", " ".join(task["settings"])
 
 
 def tables(ladder: Ladder, contents: Sequence[Content]) -> str:
