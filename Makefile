@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-cost bench-fast-electra bench-all profile ladder gpu-check loss-compare docs pipeline eval clean
+.PHONY: help setup quickstart check test test-long bench bench-kernel bench-step bench-text bench-passes bench-cost bench-fast-electra bench-all profile ladder gpu-check loss-compare docs pipeline eval clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*##/\t/' | expand -t 16
@@ -53,10 +53,13 @@ bench-step: $(READY) ## training steps against those written with transformers
 bench-text: $(READY) ## shard-corpus against datasets.map
 	$(BIN)/python benchmarks/bench_text.py
 
+bench-passes: $(READY) ## the compiled passes of a layer against plain torch
+	$(BIN)/python benchmarks/bench_passes.py $(ARGS)
+
 bench-cost: $(READY) ## what a step costs by length, vocabulary and batch; the loader; how commands start
 	$(BIN)/python benchmarks/bench_cost.py $(ARGS)
 
-bench-all: bench-step bench-text bench-cost bench-fast-electra ## all benchmarks and shapes, three quarters of an hour
+bench-all: bench-step bench-text bench-passes bench-cost bench-fast-electra ## all benchmarks and shapes, three quarters of an hour
 	$(BIN)/python benchmarks/bench_kernel.py --large
 
 profile: $(READY) ## where a step's time goes: make profile ARGS="--size tiny --backbone modern"

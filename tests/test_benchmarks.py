@@ -83,5 +83,5 @@ def test_results_get_into_their_slots_and_other_slots_stay(tmp_path, monkeypatch
     assert "<!-- results: b -->\nold\n<!-- end of b -->" in text
     page = performance_tables.PAGE.read_text(encoding="utf-8")
     assert [slot[2] for slot in performance_tables.SLOT.finditer(page)] == [
-        "profile", "bench-kernel", "bench-step", "bench-text", "bench-cost",
+        "profile", "bench-kernel", "bench-step", "bench-passes", "bench-text", "bench-cost",
     ]  # fmt: skip
