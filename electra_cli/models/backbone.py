@@ -5,7 +5,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from electra_cli.models.embeddings import TokenEmbeddings
 from electra_cli.models.sizes import EncoderConfig
@@ -21,12 +23,20 @@ class Backbone(nn.Module, ABC):
     projection: nn.Linear | None
     """From the embeddings' width to the layers', where the two differ."""
     layers: nn.ModuleList
+    recomputes_layers = False
+    """Training keeps what goes into a layer, and computes the rest again on the way back."""
 
     @abstractmethod
     def forward(
         self, token_ids_BS: Tensor, piece_BS: Tensor, position_BS: Tensor, segment_BS: Tensor
     ) -> Tensor:
         """Hidden states [B, S, D]; a token sees the tokens of its own piece."""
+
+    def through(self, layer: nn.Module, *inputs: object) -> Tensor:
+        """What a layer makes of the inputs; dropout draws the same numbers where they are computed again."""
+        is_repeated = self.recomputes_layers and self.training and torch.is_grad_enabled()
+        output: Tensor = checkpoint(layer, *inputs, use_reentrant=False) if is_repeated else layer(*inputs)
+        return output
 
     def parameters_above_the_layers(self) -> list[nn.Parameter]:
         """What follows the last layer: fine-tuning moves it as the head."""

@@ -85,7 +85,7 @@ class DebertaEncoder(Backbone):
         hidden_BSD = self._embed(token_ids_BS, position_BS, segment_BS)
         row = self._row(piece_BS)
         for layer in self.layers:
-            hidden_BSD = layer(hidden_BSD, row)
+            hidden_BSD = self.through(layer, hidden_BSD, row)
         return hidden_BSD
 
     def decode(
@@ -104,10 +104,10 @@ class DebertaEncoder(Backbone):
         hidden_BSD = self._embed(token_ids_BS, position_BS, segment_BS)
         row = self._row(piece_BS)
         for layer in self.layers[:-1]:
-            hidden_BSD = layer(hidden_BSD, row)
+            hidden_BSD = self.through(layer, hidden_BSD, row)
         query_BSD = hidden_BSD + absolute_BSD.to(hidden_BSD.dtype)
         for _ in range(DECODING_PASSES):
-            query_BSD = self.layers[-1](hidden_BSD, row, query_BSD)
+            query_BSD = self.through(self.layers[-1], hidden_BSD, row, query_BSD)
         return query_BSD
 
     def _embed(self, token_ids_BS: Tensor, position_BS: Tensor, segment_BS: Tensor) -> Tensor:

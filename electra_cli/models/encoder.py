@@ -93,5 +93,5 @@ class Encoder(Backbone):
         mask_B1SS = piece_mask(piece_BS, hidden_BSD.dtype)
         bias_HSS = None if self.relative_bias is None else self.relative_bias(piece_BS.shape[1])
         for layer in self.layers:
-            hidden_BSD = layer(hidden_BSD, mask_B1SS, bias_HSS)
+            hidden_BSD = self.through(layer, hidden_BSD, mask_B1SS, bias_HSS)
         return hidden_BSD

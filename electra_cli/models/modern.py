@@ -114,7 +114,7 @@ class ModernEncoder(Backbone):
         seen_locally = self._sight(near_B1SS, position_BS, self.config.local_theta)
         for number, layer in enumerate(self.layers):
             is_global = number % self.config.global_every == 0
-            hidden_BSD = layer(hidden_BSD, seen_globally if is_global else seen_locally)
+            hidden_BSD = self.through(layer, hidden_BSD, seen_globally if is_global else seen_locally)
         output_BSD: Tensor = self.final_norm(hidden_BSD)
         return output_BSD
 

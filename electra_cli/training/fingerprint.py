@@ -33,6 +33,7 @@ FREE_KEYS = frozenset(
         "pretrain.device",
         "pretrain.sampler",
         "pretrain.compile",
+        "pretrain.activation_checkpointing",
         "pretrain.log_every",
         "pretrain.heldout_every",
         "pretrain.heldout_rows",

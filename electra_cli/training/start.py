@@ -19,6 +19,7 @@ from electra_cli.data.vocabulary import Vocabulary
 from electra_cli.distributed import Ranks
 from electra_cli.errors import InputError, refusal
 from electra_cli.kernels.masked_sampling import choose_implementation
+from electra_cli.models.backbone import Backbone
 from electra_cli.models.sizes import EncoderConfig, discriminator_config, generator_config
 from electra_cli.objectives import find
 from electra_cli.objectives.base import Losses, Objective, Reads, VocabularyFacts
@@ -173,6 +174,9 @@ def make_objective(job: Job, engine: Engine) -> Objective:
     for name, folder in folders.items():
         require_same_vocabulary(folder, job.vocabulary, key=f"objective.{name}")
     objective.load_frozen(folders)
+    for module in objective.modules():
+        if isinstance(module, Backbone):
+            module.recomputes_layers = settings.pretrain.activation_checkpointing
     return objective.to(engine.device).train()
 
 
@@ -205,6 +209,7 @@ def micro_batch_size(job: Job, objective: Objective, engine: Engine, manifest: M
             sequence_length=job.settings.rows.sequence_length,
             num_parameters=sum(parameter.numel() for parameter in objective.parameters()),
             engine=engine,
+            recomputes_layers=job.settings.pretrain.activation_checkpointing,
         )
     if size < objective.smallest_micro_batch:
         raise refusal(

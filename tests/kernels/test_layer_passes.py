@@ -259,6 +259,15 @@ def test_what_the_compiled_passes_do_not_know_is_left_to_plain_torch(monkeypatch
             layer_passes.linear_gelu(*tensors)
 
 
+@WITH_NATIVE
+def test_the_proof_draws_nothing_that_a_run_would_draw():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    assert native.why_not.__wrapped__() == ""
+    assert torch.equal(torch.rand(1), expected)
+
+
 def test_without_a_compiler_plain_torch_serves(monkeypatch):
     monkeypatch.setattr(native, "why_not", native.why_not.__wrapped__)
 

@@ -89,6 +89,9 @@ def test_activations_of_a_row_are_those_of_the_formula():
     # 12 layers × (34 · 128 · 256 + 5 · 4 · 128²) bytes in 16 bits.
     assert activation_bytes(SMALL, 128, "bf16") == 12 * (34 * 128 * 256 + 5 * 4 * 128**2)
     assert activation_bytes(SMALL, 128, "fp32") == 2 * activation_bytes(SMALL, 128, "bf16")
+    # Computed again: the inputs of 12 layers and all of one.
+    again = activation_bytes(SMALL, 128, "bf16", recomputes_layers=True)
+    assert again == 34 * 128 * 256 + 5 * 4 * 128**2 + 12 * 2 * 128 * 256
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,22 @@ def test_the_micro_batch_is_the_largest_divisor_that_fits(monkeypatch, memory, r
         rows, configs=[SMALL], sequence_length=128, num_parameters=14_000_000, engine=engine()
     )
     assert chosen == expected
+
+
+def test_layers_computed_again_leave_room_for_more_rows(monkeypatch):
+    monkeypatch.setattr("electra_cli.training.memory.total_memory", lambda _: 2**30)
+    plain, again = (
+        micro_batch_for(
+            128,
+            configs=[SMALL],
+            sequence_length=128,
+            num_parameters=14_000_000,
+            engine=engine(),
+            recomputes_layers=recomputes,
+        )
+        for recomputes in (False, True)
+    )
+    assert (plain, again) == (8, 32)
 
 
 def test_more_processes_keep_the_micro_batch_where_they_can():

@@ -20,6 +20,7 @@ FREE = {
     "pretrain.device",
     "pretrain.sampler",
     "pretrain.compile",
+    "pretrain.activation_checkpointing",
     "pretrain.log_every",
     "pretrain.heldout_every",
     "pretrain.heldout_rows",

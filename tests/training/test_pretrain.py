@@ -271,6 +271,18 @@ def test_steps_may_not_shrink_below_what_is_done(tmp_path, brief):
         train(tmp_path, make_settings(**(BRIEF | {"pretrain__steps": 2})), resume=brief)
 
 
+def test_a_run_goes_on_with_layers_computed_again_and_ends_equal(tmp_path, undisturbed):
+    stop = StopRequest()
+    settings = make_settings(**SHORT)
+    with pytest.raises(PreemptedError):
+        train(tmp_path, settings, Interfere(4, lambda: setattr(stop, "signal", signal.SIGTERM)), stop=stop)
+    run = only_run(tmp_path)
+    again = make_settings(**(SHORT | {"pretrain__activation_checkpointing": True}))
+    assert train(tmp_path, again).folder == run
+    assert comparable_metrics(run) == comparable_metrics(undisturbed)
+    assert weights_sha256(run, 12) == weights_sha256(undisturbed, 12)
+
+
 def test_force_begins_a_new_run(tmp_path, brief):
     second = train(tmp_path, make_settings(**BRIEF), force_new=True).folder
     assert brief != second

@@ -378,7 +378,12 @@ def _call(name: str, dtype: torch.dtype, *arguments: object) -> None:
 def _disagreement() -> str:
     """What differs from the definition on one small case, in words; empty where nothing does."""
     # Whoever asks first may be in inference mode, where nothing has a gradient.
-    with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.enable_grad():
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.autocast("cpu", enabled=False),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
         truth = _run(reference)
         ours = _run(_Compiled)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -418,18 +423,15 @@ def _run(passes: Any) -> dict[str, Tensor]:
     is_narrow = torch.is_autocast_enabled("cpu")
     value = passes.linear_gelu(hidden, inner, bias)
     norm = Norm(gain_F=gain, shift_F=shift, eps=1e-12)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        output = passes.linear_add_norm(value, outer, shift, 0.2, residual.to(value.dtype), norm)
-        pattern = draw_pattern(0.3)
+    torch.manual_seed(0)
+    output = passes.linear_add_norm(value, outer, shift, 0.2, residual.to(value.dtype), norm)
+    pattern = draw_pattern(0.3)
     output = passes.linear_add_norm(value, outer, shift, 0.0, output, norm)
     angle = torch.rand(7, 10, 2, generator=generator).repeat(1, 1, 2)
     output = passes.rotated(output.view(7, 10, 24), angle.cos(), angle.sin())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        gated = passes.linear_gated_gelu(output.view(70, 24), inner, 0.2)
-        output = passes.add_dropped(passes.dropped(gated, 0.3), gated, 0.4)
-    output = output + passes.linear_gated_gelu(passes.dropped(hidden, 0.0), inner, 0.0)
+    gated = passes.linear_gated_gelu(output.view(70, 24), inner, 0.2)
+    output = passes.add_dropped(passes.dropped(gated, 0.3), gated, 0.4)
+    output = output + passes.linear_gated_gelu(hidden, inner, 0.0)
     trained = {"hidden": hidden, "inner": inner, "outer": outer, "residual": residual}
     trained |= {"bias": bias, "shift": shift, "gain": gain}
     weight = torch.randn(output.shape, generator=generator)
