@@ -229,7 +229,7 @@ class Pretrain(Settings):
     compile: Literal["auto", "on", "off"] = "auto"
     """torch.compile."""
     activation_checkpointing: bool = False
-    """Keep only what goes into a layer, and compute the rest again on the way back: less memory, more time."""
+    """Keep only what goes into a layer, compute the rest again on the way back: less memory, more time."""
     shard_parameters: bool = False
     """Spread parameters over processes (FSDP2)."""
     log_every: Count = 100
