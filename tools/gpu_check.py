@@ -5,8 +5,9 @@
 
 Right or wrong: the sampling kernel against float64, the distribution of its draws, rows × vocabulary beyond
 2³¹, equality across block sizes. Figures: its time and memory beside what one would write without it, and
-ELECTRA steps with their share of the matmul ceiling. It needs torch, triton, numpy and this package; a part
-whose library is missing says so and counts as not done. Exit code 1 where a check fails.
+ELECTRA steps with their share of the matmul ceiling; attention in packed rows beside torch's other ways. It
+needs torch, triton, numpy and this package; a part whose library is missing says so and counts as not done.
+Exit code 1 where a check fails.
 """
 
 import argparse
@@ -106,12 +107,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="also write the JSON there")
     options = parser.parse_args()
     scale = choose_scale(options.rehearse)
+    from gpu_check_attention import attention
     from gpu_check_kernel import KERNEL_CHECKS
     from gpu_check_speed import SPEED_CHECKS
 
     started = time.perf_counter()
     findings: list[Finding] = []
-    for name, check in {**KERNEL_CHECKS, **SPEED_CHECKS}.items():
+    for name, check in {**KERNEL_CHECKS, **SPEED_CHECKS, "attention": attention}.items():
         for found in carry_out(name, check, scale):
             findings.append(found)
             print(f"{found.outcome:<9} {found.name}  {found.text}", file=sys.stderr, flush=True)

@@ -43,3 +43,4 @@ def test_every_check_passes_in_a_rehearsal(tmp_path):
     for name in ("choice", "tail", "wide addresses", "same call, same bits", "ceilings", "ELECTRA-toy"):
         assert name in outcomes
     assert sum(name.startswith(("accuracy", "distribution")) for name in outcomes) == 4
+    assert sum(name.startswith("attention, ") for name in outcomes) == 3
