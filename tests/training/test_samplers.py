@@ -67,9 +67,9 @@ def test_two_hundred_steps_of_electra_follow_the_reference(sampler, by_definitio
         pytest.skip(f"no native: {native.why_not()}")
     curve = losses(sampler)
     assert by_definition[-20:].mean() < by_definition[:20].mean()
-    # Rounding at first (2e-7 was seen over 50 steps). Adam divides it by small numbers, until an id that falls
-    # on a boundary is another one: one of some 40 in a step, whose loss it moves by a hundredth (0.019 was seen
-    # over three seeds, one and two threads), and twenty steps together by much less (0.002 was seen).
+    # Rounding at first (2e-7 was seen over 50 steps). Adam divides it by small numbers, until an id that
+    # falls on a boundary is another one: one of some 40 in a step, whose loss it moves by a hundredth (0.019
+    # was seen over three seeds, one and two threads), and twenty steps together by much less (0.002).
     assert relative(curve, by_definition)[:50].max() < 1e-5
     assert relative(curve, by_definition).max() < 0.05
     assert relative(*(one.view(-1, 20).mean(1) for one in (curve, by_definition))).max() < 0.01
