@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from collaboration_cases import make_project, request
+from collaboration_cases import make_project, request, write_encoder, write_rows
 from stub_server import Behaviour, Call, Reply, Stub, in_schema, serving
 
 from electra_cli.collaboration.ledger import REQUESTS, read_requests
@@ -17,6 +17,13 @@ NUM_ROWS = 12
 OTHER = "max_completion_tokens"
 PRICE = [{"model": "stub", "input": 100.0, "output": 1000.0}]
 USD_A_CALL = (50 * 100 + 5 * 1000) / 1e6
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_rows(tmp_path)
+    write_encoder(tmp_path)
+    return tmp_path
 
 
 def refusal(**error: object) -> Reply:

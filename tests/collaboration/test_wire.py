@@ -20,6 +20,13 @@ PRICE = [{"model": "stub", "input": 100.0, "output": 1000.0}]
 USD_A_CALL = (50 * 100 + 5 * 1000) / 1e6
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_rows(tmp_path)
+    write_encoder(tmp_path)
+    return tmp_path
+
+
 def positive(call: Call) -> Reply:
     return in_schema("positive")
 
